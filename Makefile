@@ -1,0 +1,41 @@
+# What a contributor can do; `make` alone lists it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+NATIVE := CMakeLists.txt $(shell find plugins -name CMakeLists.txt -o -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED)  ## make .venv: the package, editable, with everything needed to train and to test
+
+# Without build isolation the compiled objects stay usable from one build to the next.
+$(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv; the first time this takes a few minutes."
+	$(BIN)/python -m pip install --quiet -c constraints.txt scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[train,music,dev]"
+	@touch $@
+
+demo: setup  ## train a small model and print what it writes
+	$(BIN)/vcdeploy train
+
+test: setup  ## run the tests
+	$(BIN)/python -m pytest
+
+lint: setup  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup  ## write the code in the one style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what was built, .venv included
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

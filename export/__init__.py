@@ -1,0 +1,1 @@
+"""Export, imported as vcdeploy.export: from a checkpoint to files that a runtime loads."""

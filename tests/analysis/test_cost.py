@@ -1,0 +1,42 @@
+"""Counted operations: against the paper's own equivalents, and by counting the products of a model."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vcdeploy import units
+from vcdeploy.analysis import cost
+from vcdeploy.analysis.cost import macs, rnn_d
+from vcdeploy.units import GRU, LSTM, RNN
+
+
+def test_the_papers_equivalents() -> None:
+    assert rnn_d("gru", 1024, [1024**2]) == pytest.approx(1450, abs=3)
+    assert rnn_d("lstm", 1024, [1024**2]) == 2048
+    assert rnn_d("rnn", 500, [500**2]) == 500
+    assert rnn_d("vcrnn", 500, [100**2, 200**2]) == pytest.approx((100**2 + 200**2) ** 0.5)
+
+
+@pytest.mark.parametrize(("name", "unit"), [("rnn", RNN), ("gru", GRU), ("lstm", LSTM)])
+def test_dense_macs_are_the_products_pytorch_counts(name: str, unit: type[GRU]) -> None:
+    module, T, B = unit(16, 2).double(), 5, 3  # in float32 a fused LSTM would hide its products
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(torch.randn(T, B, 16).double())
+    counted = counter.get_total_flops() / 2 / (T * B)
+    assert counted == macs(name, 16, [256.0, 256.0])
+
+
+def test_variable_macs_are_products_and_scheduler() -> None:
+    assert macs("vcrnn", 100, [40.0**2]) == 2 * 1600 + 200
+    assert macs("vcgru", 100, [40.0**2]) == 6 * 1600 + 200
+    assert macs("vclstm", 100, [40.0**2, 100.0]) == 8 * 1700 + 400
+
+
+def test_crnn_pays_for_its_slow_layer_at_boundaries_only() -> None:
+    assert macs("crnn", 10, [100.0, 0.0]) == 200
+    assert rnn_d("crnn", 10, [100.0, 0.0]) == 10
+    assert macs("crnn", 10, [100.0, 100.0]) == 500
+
+
+def test_every_unit_has_a_cost() -> None:
+    assert units.UNITS == cost.UNITS

@@ -1,0 +1,66 @@
+"""The cases every implementation of the units answers to: odd sizes, ragged shares, edges (docs/design.md, 5)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GATES = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}
+EPSILON = 1e-3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One op call. level: where m lies; near 0, ragged over the batch and time, on a block edge, near 1."""
+
+    unit: str
+    T: int
+    B: int
+    D: int
+    level: str
+    sharpness: float
+
+    def __str__(self) -> str:
+        return f"{self.unit}-T{self.T}-B{self.B}-D{self.D}-{self.level}-{self.sharpness}"
+
+    def inputs(self, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+        """X, H0, U, V, u, v, b and, for vclstm, C0, drawn from the case's own seed."""
+        draw = torch.Generator().manual_seed(hash((self.T, self.B, self.D)) % 2**31)
+        T, B, D, G = self.T, self.B, self.D, GATES[self.unit]
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=draw, dtype=torch.float64)
+
+        scale = D**-0.5
+        X, H0 = normal(T, B, D), normal(B, D).tanh()
+        U, V = normal(G * D, D) * scale, normal(G * D, D) * scale
+        u, v = normal(D) * scale, normal(D) * scale
+        reach = math.log((1 - EPSILON) / EPSILON) / self.sharpness  # dimensions of mask past m·D
+        if self.level == "edge":  # a is exactly 64 (or as near as D allows), for every step
+            share = min(max((min(64, D) + 0.5 - reach) / D, 0.01), 0.99)
+            u, v, b = u * 0, v * 0, math.log(share / (1 - share))
+        else:
+            b = {"zero": -9.0, "ragged": 0.0, "one": 9.0}[self.level]
+        bias = torch.tensor([b], dtype=torch.float64)
+        cell = [normal(B, D)] if self.unit == "vclstm" else []
+        return [each.to(dtype) for each in (X, H0, U, V, u, v, bias, *cell)]
+
+
+CASES = [
+    Case(unit, T, B, D, level, sharpness)
+    for unit in GATES
+    for T, B, D, level, sharpness in [
+        (1, 1, 1, "ragged", 1.0),
+        (5, 3, 7, "ragged", 1.0),
+        (1, 4, 64, "ragged", 1.0),
+        (6, 5, 97, "ragged", 0.5),
+        (4, 2, 97, "edge", 1.0),
+        (4, 2, 256, "edge", 1.0),
+        (3, 3, 256, "ragged", 0.1),
+        (6, 3, 97, "zero", 1.0),
+        (4, 3, 64, "zero", 0.1),
+        (6, 3, 97, "one", 1.0),
+        (3, 2, 256, "one", 0.3),
+    ]
+]

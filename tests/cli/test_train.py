@@ -1,0 +1,234 @@
+"""`vcdeploy train` as a user types it: in a process of its own, with real files and real signals."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from vcdeploy.training import checkpoint
+
+SMALL = ["--dim", "16", "--batch", "4", "--bptt", "20", "--warmup", "5", "--sample", "40", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = random.Random(1)
+    path = tmp_path_factory.mktemp("text") / "small.txt"
+    path.write_text("\n".join(" ".join(draw.choices(["the", "prime", "minister"], k=8)) for _ in range(200)))
+    return path
+
+
+def vcdeploy(*arguments: str | Path, cwd: Path, processes: int = 0) -> subprocess.CompletedProcess[str]:
+    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"] if processes else []
+    command = [sys.executable, *launcher, "-m", "vcdeploy", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_train_then_eval(text: Path, tmp_path: Path) -> None:
+    result = vcdeploy("train", text, *SMALL, "--epochs", "2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "epoch 1 · valid · loss" in result.stdout
+    for word in (
+        "bits",
+        "m 0.",
+        "rnn_d",
+        "sharpness 0.2",
+        "a sample",
+        "next: vcdeploy eval runs/small-vcgru-16",
+    ):
+        assert word in result.stdout
+    folder = tmp_path / "runs" / "small-vcgru-16"
+    run = json.loads((folder / "run.json").read_text())
+    assert run["command"].startswith("vcdeploy train")
+    assert run["config"]["dim"] == 16
+    assert {"date", "machine", "torch"} <= run.keys()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert {row["split"] for row in rows} == {"step", "train", "valid"}
+
+    shown = vcdeploy("eval", folder, "--split", "valid", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for word in ("bits per character", "mean m", "rnn_d", "macs", "white space", "letter", "end of word"):
+        assert word in shown.stdout
+    measured = json.loads(vcdeploy("eval", folder, "--split", "valid", "--batch", "4", "--json", cwd=tmp_path).stdout)
+    last = [row for row in rows if row["split"] == "valid"][-1]
+    for name in ("bits", "m", "rnn_d", "macs"):
+        assert measured[name] == pytest.approx(last[name], rel=1e-6)
+    classes = measured["classes"]
+    total = classes["white space"]["symbols"] + classes["letter"]["symbols"]
+    assert total == measured["symbols"]
+    mean = sum(classes[name]["symbols"] * classes[name]["m"] for name in ("white space", "letter")) / total
+    assert mean == pytest.approx(measured["m"], rel=1e-5)
+
+
+def test_two_runs_of_one_name_do_not_meet(text: Path, tmp_path: Path) -> None:
+    for name in ("small-rnn-16", "small-rnn-16-2"):
+        result = vcdeploy("train", text, *SMALL, "--unit", "rnn", "--epochs", "0.1", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (tmp_path / "runs" / name / "best.safetensors").exists()
+    again = vcdeploy("train", text, *SMALL, "--out", "runs/small-rnn-16", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "holds a run already: continue it with --resume" in again.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_resume_ends_with_the_same_bits(
+    text: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    arguments = ["train", str(text), *SMALL, "--epochs", "6", "--dropout", "0.1"]
+    whole = vcdeploy(*arguments, "--out", "whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vcdeploy", *arguments, "--out", "parts"],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    metrics = tmp_path / "parts" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert f"stopped by {number.name}" in output
+    assert "vcdeploy train --resume parts" in output
+    stopped = checkpoint.read(tmp_path / "parts" / "last.safetensors")
+    resumed = vcdeploy("train", "--resume", "parts", "--threads", "1", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"from {stopped.progress['step']:,}" in resumed.stdout
+    ends = [checkpoint.read(tmp_path / name / "last.safetensors") for name in ("whole", "parts")]
+    assert ends[0].progress["step"] == ends[1].progress["step"] > stopped.progress["step"]
+    for name, wanted in ends[0].model.items():
+        assert torch.equal(ends[1].model[name], wanted), name
+
+
+@pytest.mark.parametrize(
+    "extra", [[], ["--budget", "0.5"], ["--setting", "entropy"]], ids=["learn", "budget", "entropy"]
+)
+def test_two_processes_train_as_one(text: Path, tmp_path: Path, extra: list[str]) -> None:
+    arguments = ["train", str(text), *SMALL, "--epochs", "1", *extra]
+    for name, processes in (("one", 0), ("two", 2)):
+        result = vcdeploy(*arguments, "--out", name, cwd=tmp_path, processes=processes)
+        assert result.returncode == 0, result.stderr
+    one, two = (checkpoint.read(tmp_path / name / "last.safetensors") for name in ("one", "two"))
+    for name, wanted in one.model.items():
+        # Adam divides by the root of the squared gradient: rounding moves a weight by up to a few per cent of a step.
+        # After some 90 steps of at most lr = 0.002 each, 1e-3 is half of one step.
+        assert (two.model[name] - wanted).abs().max() < 1e-3, name
+    assert torch.allclose(two.training["state"], one.training["state"], atol=1e-2)
+    rows = [
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    ]
+    for row, other in zip(*rows, strict=True):
+        assert row["step"] == other["step"]
+        assert other["bits"] == pytest.approx(row["bits"], rel=1e-4)
+        assert other["m"] == pytest.approx(row["m"], rel=1e-3)
+
+
+def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None:
+    arguments = ["train", str(text), *SMALL, "--epochs", "2"]
+    whole = vcdeploy(*arguments, "--out", "whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    process = subprocess.Popen([sys.executable, "-m", "vcdeploy", *arguments, "--out", "parts"], cwd=tmp_path)
+    metrics = tmp_path / "parts" / "metrics.jsonl"
+    while not metrics.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(60) == 143
+    resumed = vcdeploy("train", "--resume", "parts", cwd=tmp_path, processes=2)
+    assert resumed.returncode == 0, resumed.stderr
+    one, two = (checkpoint.read(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
+    assert one.progress["step"] == two.progress["step"]
+    for name, wanted in one.model.items():
+        assert (two.model[name] - wanted).abs().max() < 2e-3, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "ptbb"], "no corpus is called 'ptbb'"),
+        (["train", "empty.txt"], "empty"),
+        (["train", "latin.txt"], "UTF-8"),
+        (["train", "short.txt"], "short.txt"),
+        (["train", "--dim", "0"], "--dim must be at least 1, not 0"),
+        (["train", "--setting", "guide"], "--setting guide needs --guide"),
+        (["train", "--resume", "nowhere"], "no checkpoint at nowhere"),
+        (["train", "--resume", "torn.safetensors"], "not a whole vcdeploy checkpoint"),
+        (["eval", "torn.safetensors"], "not a whole vcdeploy checkpoint"),
+        (["eval", "nowhere"], "no checkpoint at nowhere"),
+    ],
+)
+def test_bad_input_is_an_error_without_a_traceback(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "latin.txt").write_bytes("Müßiggang ist aller Laster Anfang\n".encode("latin-1") * 50)
+    (tmp_path / "short.txt").write_text("a b")
+    (tmp_path / "torn.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{}")
+    before = sorted(os.listdir(tmp_path))
+    result = vcdeploy(*arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_settings_with_resume_are_refused(text: Path, tmp_path: Path) -> None:
+    vcdeploy("train", text, *SMALL, "--epochs", "0.1", "--out", "run", cwd=tmp_path)
+    result = vcdeploy("train", "--resume", "run", "--lr", "1", "--dim", "4", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "leave out --dim, --lr" in result.stderr
+    model_only = vcdeploy("train", "--resume", "run/best.safetensors", cwd=tmp_path)
+    assert model_only.returncode == 1
+    assert "holds a model only: resume from last.safetensors" in model_only.stderr
+
+
+def test_symbols_the_model_has_never_seen(text: Path, tmp_path: Path) -> None:
+    vcdeploy("train", text, *SMALL, "--epochs", "0.1", "--out", "run", cwd=tmp_path)
+    (tmp_path / "other.txt").write_text(
+        "the prime minister\n" * 30 + "the prime möthér\n" + "the prime minister\n" * 30
+    )
+    result = vcdeploy("eval", "run", "other.txt", cwd=tmp_path)
+    assert result.returncode == 1
+    for word in ("'ö'", "U+00F6", "--unknown drop"):
+        assert word in result.stderr
+    dropped = vcdeploy("eval", "run", "other.txt", "--split", "train", "--unknown", "drop", cwd=tmp_path)
+    assert dropped.returncode == 0, dropped.stderr
+    assert "2 unknown ones left out" in dropped.stdout
+
+
+def test_a_full_disk_is_an_error_and_keeps_the_old_checkpoint(text: Path, tmp_path: Path) -> None:
+    """The system refuses to write more than 64 KB to a file: the first checkpoints fit, a larger metrics file or not."""
+    vcdeploy("train", text, *SMALL, "--epochs", "0.5", "--out", "run", cwd=tmp_path)
+    script = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "from vcdeploy.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "train",
+        str(text),
+        *SMALL,
+        "--epochs",
+        "0.5",
+        "--out",
+        "limited",
+    ]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: could not save")
+    assert "File too large" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list((tmp_path / "limited").glob("*.safetensors*"))

@@ -1,0 +1,18 @@
+"""What all tests share: the corpora folder, and one thread a process, so that runs repeat."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Before anything imports PyTorch or NumPy; subprocesses inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of corpora that VCDEPLOY_DATA names; a test that needs it is skipped where there is none."""
+    folder = os.environ.get("VCDEPLOY_DATA", "")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("needs corpora: set VCDEPLOY_DATA to the folder that holds them")
+    return Path(folder)

@@ -1,0 +1,33 @@
+"""The instruction sets that the native module sees are those the operating system sees."""
+
+import ast
+import platform
+from pathlib import Path
+
+import pytest
+
+import vcdeploy
+from vcdeploy import _native
+
+CPUINFO = Path("/proc/cpuinfo")
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64") or not CPUINFO.exists(), reason="needs Linux on x86"
+)
+def test_features_are_those_the_kernel_reports() -> None:
+    line = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags"))
+    flags = set(line.partition(":")[2].split())
+    features = _native.cpu_features()
+    assert features == {name: name in flags for name in features}
+
+
+@pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64"), reason="needs 64-bit Arm")
+def test_arm_has_neon_and_nothing_of_x86() -> None:
+    assert [name for name, present in _native.cpu_features().items() if present] == ["neon"]
+
+
+def test_stub_names_what_the_module_has() -> None:
+    stub = ast.parse((Path(vcdeploy.__file__).parent / "_native.pyi").read_text())
+    declared = {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assert declared == {name for name in dir(_native) if not name.startswith("_")}

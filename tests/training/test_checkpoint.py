@@ -1,0 +1,168 @@
+"""Checkpoints: what comes back, and what happens to damaged files and on full disks."""
+
+import errno
+import json
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training import checkpoint
+from vcdeploy.training.checkpoint import Checkpoint
+from vcdeploy.units import LanguageModel
+
+
+def make(dim: int = 8, seed: int = 0) -> Checkpoint:
+    torch.manual_seed(seed)
+    model = LanguageModel("vcgru", 5, dim, 2, sharpness=0.3)
+    config = {
+        "unit": "vcgru", "dim": dim, "layers": 2, "sharpness": 0.3, "epsilon": 1e-3, "precision": "f32",
+        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+    training = {
+        "state": torch.randn(2, 3, dim),
+        "rng": torch.get_rng_state(),
+        "adam.x.step": torch.tensor(4.0),
+    }
+    vocab = Vocabulary(["\n", " ", "é", "𝄞", "z"])
+    return Checkpoint(config, vocab, model.state_dict(), training, {"step": 7, "best": [0.0, -0.3, 2.5]})
+
+
+def test_round_trip_keeps_every_bit(tmp_path: Path) -> None:
+    saved = make()
+    checkpoint.write(tmp_path / "last.safetensors", saved)
+    loaded = checkpoint.read(tmp_path / "last.safetensors")
+    assert loaded.config == saved.config
+    assert loaded.vocab == saved.vocab
+    assert loaded.progress == saved.progress
+    for one, other in ((saved.model, loaded.model), (saved.training, loaded.training)):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    model = loaded.build()
+    assert model.sharpness == 0.3
+    assert all(torch.equal(each, saved.model[name]) for name, each in model.state_dict().items())
+    assert os.listdir(tmp_path) == ["last.safetensors"]
+
+
+def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    checkpoint.write(path, make(dim=2))
+    whole = path.read_bytes()
+    for length in [0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(VcdeployError, match="not a whole vcdeploy checkpoint"):
+            checkpoint.read(path)
+    header = int.from_bytes(whole[:8], "little")
+    for place in range(8 + header, len(whole), 37):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        with pytest.raises(VcdeployError, match="checksum"):
+            checkpoint.read(path)
+
+
+def test_a_pickle_is_refused_and_not_executed(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(touched),)
+
+    (tmp_path / "best.safetensors").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(VcdeployError, match="not a whole vcdeploy checkpoint"):
+        checkpoint.read(checkpoint.find(tmp_path))
+    assert not touched.exists()
+
+
+def test_foreign_safetensors_and_garbled_headers_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"w": torch.zeros(3)}, path)
+    with pytest.raises(VcdeployError, match="not a checkpoint of this version"):
+        checkpoint.read(path)
+    tensors = {"model.w": torch.zeros(3)}
+    header = {"vcdeploy.format": checkpoint.FORMAT, "vcdeploy.checksum": checkpoint._checksum(tensors)}
+    save_file(tensors, path, {**header, "vcdeploy.config": json.dumps({"kind": "text"})})
+    with pytest.raises(VcdeployError, match="lacks or garbles 'vcdeploy.vocab'"):
+        checkpoint.read(path)
+
+
+def test_weights_that_do_not_fit_their_description_are_named(tmp_path: Path) -> None:
+    saved = make()
+    saved.config["dim"] = 9
+    checkpoint.write(tmp_path / "best.safetensors", saved)
+    with pytest.raises(VcdeployError, match="weights and its description do not fit"):
+        checkpoint.read(tmp_path / "best.safetensors").build()
+
+
+def test_find(tmp_path: Path) -> None:
+    with pytest.raises(VcdeployError, match="no checkpoint at"):
+        checkpoint.find(tmp_path / "nothing")
+    with pytest.raises(VcdeployError, match="is it the folder of a run"):
+        checkpoint.find(tmp_path)
+    (tmp_path / "last.safetensors").touch()
+    assert checkpoint.find(tmp_path).name == "last.safetensors"
+    (tmp_path / "best.safetensors").touch()
+    assert checkpoint.find(tmp_path).name == "best.safetensors"
+    assert checkpoint.find(tmp_path, prefer="last").name == "last.safetensors"
+    assert checkpoint.find(tmp_path / "last.safetensors").name == "last.safetensors"
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_disk_keeps_the_old_file_and_rescues_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, elsewhere = tmp_path / "run" / "last.safetensors", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    checkpoint.write(path, make(seed=0))
+    old = path.read_bytes()
+    real = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: full_disk() if "run" in os.readlink(f"/proc/self/fd/{file}") else real(file)
+    )
+    with pytest.raises(VcdeployError, match="No space left on device; the checkpoint of before is still") as caught:
+        checkpoint.write(path, make(seed=1))
+    assert path.read_bytes() == old
+    assert os.listdir(path.parent) == ["last.safetensors"]
+    (rescued,) = elsewhere.iterdir()
+    assert str(rescued) in str(caught.value)
+    assert torch.equal(checkpoint.read(rescued).model["output.weight"], make(seed=1).model["output.weight"])
+
+
+def test_full_disk_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(VcdeployError, match="there is no earlier checkpoint. Free some space"):
+        checkpoint.write(tmp_path / "last.safetensors", make())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
+    """The kernel itself refuses the write: a process that may write no file above 4 KB."""
+    path = tmp_path / "last.safetensors"
+    checkpoint.write(path, make(dim=2))
+    old = path.read_bytes()
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from test_checkpoint import checkpoint, make\n"
+        "checkpoint.write(Path(sys.argv[2]), make(dim=64))\n"
+    )
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    result = subprocess.run(
+        [sys.executable, "-B", "-c", code, str(Path(__file__).parent), str(path)],
+        capture_output=True, text=True, preexec_fn=limit, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "File too large; the checkpoint of before is still" in result.stderr
+    assert path.read_bytes() == old
+    assert os.listdir(tmp_path) == ["last.safetensors"]

@@ -1,0 +1,42 @@
+"""A configuration validates itself, with messages that name the option."""
+
+import pytest
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training.config import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dim": 0}, "--dim must be at least 1, not 0"),
+        ({"target": 1.5}, "--target must be from 0 to 1, not 1.5"),
+        ({"budget": 1.0}, "--budget must be between 0 and 1, not 1.0"),
+        ({"buffer": 4}, "--buffer must be 0, 8 or 24, not 4"),
+        ({"epochs": 0.0}, "--epochs must be above 0"),
+        ({"sharpness_end": 0.01}, "--sharpness-end must be at least --sharpness-start"),
+        ({"unit": "crnn", "layers": 2}, "--layers must be 1 with --unit crnn"),
+        ({"setting": "guide"}, "--setting guide needs --guide"),
+        ({"guide": " "}, "--guide has no effect in --setting learn"),
+        ({"lr": float("nan")}, "--lr must be above 0, not nan"),
+    ],
+)
+def test_wrong_settings_name_their_option(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(VcdeployError, match=message):
+        TrainConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_round_trip() -> None:
+    config = TrainConfig(corpus="ptb", budget=0.4, epochs=3, sharpness_every=100)
+    assert TrainConfig.from_json(config.to_json()) == config
+
+
+def test_foreign_settings_are_refused() -> None:
+    values = TrainConfig().to_json()
+    with pytest.raises(VcdeployError, match="differ .* in: colour"):
+        TrainConfig.from_json({**values, "colour": 1})
+    with pytest.raises(VcdeployError, match="dim is 'big'"):
+        TrainConfig.from_json({**values, "dim": "big"})
+    del values["dim"]
+    with pytest.raises(VcdeployError, match="differ .* in: dim"):
+        TrainConfig.from_json(values)

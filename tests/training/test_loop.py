@@ -1,0 +1,239 @@
+"""The loop: it learns, it resumes to the same bits, it saves when told to stop, it loses nothing."""
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training import checkpoint
+from vcdeploy.training.loop import Interrupted, Trainer
+from vcdeploy.units import UNITS
+
+MakeTrainer = Callable[..., Trainer]
+
+
+def rows(trainer: Trainer, split: str) -> list[dict[str, Any]]:
+    lines = (trainer.folder / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["split"] == split]
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return checkpoint.read(trainer.folder / "last.safetensors").model
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_learns(make_trainer: MakeTrainer, unit: str) -> None:
+    trainer = make_trainer(unit=unit, epochs=3.0, dim=24, lr=0.01)
+    trainer.run()
+    first, *_, last = rows(trainer, "valid")
+    frequencies = np.bincount(trainer.corpus.splits["valid"]) / len(trainer.corpus.splits["valid"])
+    by_frequency = -sum(p * math.log2(p) for p in frequencies if p)  # bits with no memory at all
+    assert last["bits"] < first["bits"] < by_frequency
+    assert last["bits"] < 0.4 * by_frequency
+    for name in ("loss", "bits", "m", "m_spread", "rnn_d", "macs", "compute", "sharpness"):
+        assert math.isfinite(last[name])
+    assert all(row["tokens_per_second"] > 0 for row in rows(trainer, "step"))
+    if unit in ("rnn", "gru", "lstm"):
+        assert last["m"] == 1
+        assert last["m_spread"] == 0
+        assert last["compute"] == 1
+
+
+def test_sharpness_and_learning_rate_follow_their_schedules(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(epochs=4.0, sharpness_end=0.3)
+    trainer.run()
+    assert [row["sharpness"] for row in rows(trainer, "valid")] == [0.1, 0.2, 0.3, 0.3]
+    assert rows(trainer, "valid")[-1]["lr"] == pytest.approx(2e-4, rel=0.01)
+    assert checkpoint.read(trainer.folder / "best.safetensors").config["sharpness"] == 0.3
+    by_step = make_trainer("by-step", epochs=1.0, sharpness_every=50)
+    by_step.run()
+    assert rows(by_step, "valid")[-1]["sharpness"] == pytest.approx(0.1 + 0.1 * ((by_step.total - 1) // 50))
+
+
+def test_the_state_is_carried_over_from_segment_to_segment(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(epochs=1.0)
+    seen: list[torch.Tensor | None] = []
+    forward = trainer.model.forward
+
+    def watch(tokens: torch.Tensor, state: torch.Tensor | None, boundaries: torch.Tensor | None) -> Any:
+        seen.append(state)
+        result = forward(tokens, state, boundaries)
+        seen.append(result[1].detach())
+        return result
+
+    trainer.net = watch  # type: ignore[assignment]
+    for _ in range(3):
+        trainer._step()
+    assert seen[0] is None
+    for k in (1, 2):
+        assert torch.equal(seen[2 * k], seen[2 * k - 1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"unit": "vcgru", "dropout": 0.2},
+        {"unit": "vclstm", "budget": 0.5, "layers": 2},
+        {"unit": "vcrnn", "setting": "entropy"},
+        {"unit": "lstm"},
+        {"unit": "crnn"},
+    ],
+    ids=lambda settings: settings["unit"],
+)
+@pytest.mark.parametrize("stop_at", [70, 137])  # in the middle of an epoch; in its last step but one and beyond
+def test_resumed_run_ends_with_the_same_bits(make_trainer: MakeTrainer, settings: dict[str, Any], stop_at: int) -> None:
+    whole = make_trainer("whole", epochs=1.5, **settings)
+    whole.run()
+    first = make_trainer("parts", epochs=1.5, **settings)
+
+    def interrupt(step: int) -> None:
+        if step == stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    first.on_step = interrupt
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        first.run()
+    second = make_trainer("parts", epochs=1.5, **settings)
+    second.restore(checkpoint.read(second.folder / "last.safetensors"))
+    assert stop_at < second.step < second.total
+    second.run()
+    for name, wanted in weights(whole).items():
+        assert torch.equal(weights(second)[name], wanted), name
+    strip = {"tokens_per_second"}
+    for one, other in zip(rows(whole, "valid"), rows(second, "valid"), strict=True):
+        assert {k: v for k, v in one.items() if k not in strip} == {k: v for k, v in other.items() if k not in strip}
+    assert [row["step"] for row in rows(whole, "step")] == [row["step"] for row in rows(second, "step")]
+
+
+def test_a_killed_run_logs_no_step_twice(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(epochs=2.0, save_every=60)
+
+    def die(step: int) -> None:
+        if step == 110:
+            raise RuntimeError("power cut")
+
+    trainer.on_step = die
+    with pytest.raises(RuntimeError, match="power cut"):
+        trainer.run()
+    assert rows(trainer, "step")[-1]["step"] == 100
+    again = make_trainer(epochs=2.0, save_every=60)
+    again.restore(checkpoint.read(again.folder / "last.safetensors"))
+    assert again.step == 60
+    again.run()
+    steps = [row["step"] for row in rows(again, "step")]
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_save_first_and_are_given_back(make_trainer: MakeTrainer, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    trainer = make_trainer(save_every=10**6)
+    trainer.on_step = lambda step: os.kill(os.getpid(), number) if step == 3 else None
+    with pytest.raises(Interrupted) as caught:
+        trainer.run()
+    assert caught.value.number == number
+    assert checkpoint.read(trainer.folder / "last.safetensors").progress["step"] == 4
+    assert signal.getsignal(number) is before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(save_every=5)
+
+    def poison(step: int) -> None:
+        if step == 7:
+            trainer.model.output.bias.data[0] = math.nan
+
+    trainer.on_step = poison
+    with pytest.raises(VcdeployError, match=r"the loss is nan at step 7 .*: lower --lr"):
+        trainer.run()
+    kept = checkpoint.read(trainer.folder / "last.safetensors")
+    assert kept.progress["step"] == 5
+    assert all(each.isfinite().all() for each in kept.model.values())
+
+
+def test_another_text_under_the_same_name_is_refused(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(epochs=0.1)
+    trainer.run()
+    saved = checkpoint.read(trainer.folder / "last.safetensors")
+    saved.progress["corpus"] = "10-00000000"
+    with pytest.raises(VcdeployError, match="not what this run was trained on"):
+        make_trainer().restore(saved)
+
+
+def test_best_keeps_the_budget_before_the_bits(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(budget=0.5, epochs=0.1)
+    outcomes = iter([(0.9, 1.0), (0.25, 3.0), (0.251, 2.0), (0.6, 1.5)])  # mean a²/D², bits
+
+    def emit(split: str, tally: Any, **more: float) -> dict[str, float]:
+        compute, bits = next(outcomes) if split == "valid" else (1.0, 1.0)
+        return {"compute": compute, "bits": bits}
+
+    trainer._emit = emit  # type: ignore[method-assign]
+    best = []
+    for _ in range(4):
+        trainer._end_epoch()
+        best.append(trainer.best)
+    assert best == [[1, -1, 1.0], [0, -1, 3.0], [0, -1, 2.0], [0, -1, 2.0]]
+
+
+def test_guided_symbols_outside_the_vocabulary_are_named(make_trainer: MakeTrainer) -> None:
+    with pytest.raises(VcdeployError, match="--guide names '#'"):
+        make_trainer(setting="guide", guide=" #")
+
+
+@pytest.mark.parametrize("guide", [" \n", "boundaries"])
+def test_guided_symbols_get_more_computation(make_trainer: MakeTrainer, guide: str) -> None:
+    from vcdeploy.training.evaluate import evaluate
+
+    trainer = make_trainer(
+        setting="guide",
+        guide=guide,
+        target=0.2,
+        guide_target=0.9,
+        weight=3.0,
+        epochs=4.0,
+        lr=0.01,
+        unit="vcrnn",
+    )
+    trainer.run()
+    _, m = evaluate(trainer.model, trainer.valid)
+    spaces = trainer.corpus.boundaries("valid")[:-1]
+    assert m[spaces].mean() > 0.75
+    assert m[~spaces].mean() < 0.35
+
+
+def test_tensorboard_files_are_written(make_trainer: MakeTrainer) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trainer = make_trainer()
+    trainer.run()
+    events = EventAccumulator(str(trainer.folder / "tensorboard")).Reload()
+    (scalar,) = events.Scalars("valid/bits")
+    assert scalar.value == pytest.approx(rows(trainer, "valid")[0]["bits"])
+
+
+def test_evaluation_does_not_depend_on_the_cut(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    """One stream in segments of 7 or of 100: the same nats and the same m, in the order of the text."""
+    from vcdeploy.training.evaluate import evaluate
+    from vcdeploy.training.streams import Streams
+
+    trainer = make_trainer()
+    trainer.model.double()
+    ids = trainer.corpus.splits["valid"]
+    (one, m), (other, m_other) = (evaluate(trainer.model, Streams(ids, 1, length, exact=True)) for length in (7, 100))
+    assert torch.allclose(one.sums, other.sums, rtol=1e-12)
+    assert m.shape == (len(ids) - 1, 1)
+    assert abs(m - m_other).max() < 1e-12
+    logits, _, shares = trainer.model(torch.from_numpy(ids.astype("int64")[:-1, None]))
+    nats = torch.nn.functional.cross_entropy(logits[:, 0], torch.from_numpy(ids.astype("int64")[1:]), reduction="sum")
+    assert one.sums[0].item() == pytest.approx(nats.item(), rel=1e-12)
+    assert abs(m[:, 0] - shares[:, 0, 0].detach().numpy()).max() < 1e-12

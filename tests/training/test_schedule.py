@@ -1,0 +1,29 @@
+"""Learning rate and sharpness as functions of the step."""
+
+import pytest
+
+from vcdeploy.training.schedule import learning_rate, sharpness
+
+
+def test_sharpness_is_the_papers_by_default() -> None:
+    by_epoch = [sharpness(epoch * 70, 70, 0.1, 0.1, 1.0) for epoch in range(12)]
+    assert by_epoch == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0]
+    assert sharpness(69, 70, 0.1, 0.1, 1.0) == 0.1
+
+
+def test_sharpness_by_step_and_fixed() -> None:
+    assert sharpness(10, 3, 0.5, 0.25, 2.0) == 1.25
+    assert sharpness(10**6, 3, 0.5, 0.0, 2.0) == 0.5
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+def test_learning_rate_warms_up_and_falls_to_a_tenth(decay: str) -> None:
+    rates = [learning_rate(step, 1000, 0.01, 100, decay) for step in range(1001)]
+    assert rates[0] == pytest.approx(0.0001)
+    assert rates[99] == max(rates) == 0.01
+    assert rates[1000] == pytest.approx(0.001)
+    assert all(later <= earlier for earlier, later in zip(rates[100:], rates[101:], strict=False))
+
+
+def test_no_warmup_no_decay() -> None:
+    assert {learning_rate(step, 10, 0.01, 0, "none") for step in range(10)} == {0.01}

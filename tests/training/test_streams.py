@@ -1,0 +1,56 @@
+"""Streams: nothing lost, nothing twice, the same for one process and for several."""
+
+import numpy as np
+import pytest
+import torch
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training.streams import Streams
+
+IDS = np.arange(103, dtype=np.uint8)
+
+
+def whole(streams: Streams, part: int) -> torch.Tensor:
+    pieces = [streams.segment(k)[part] for k in range(streams.segments)]
+    return torch.cat([each for each in pieces if each is not None])
+
+
+def test_training_streams_are_contiguous_and_shifted_by_one() -> None:
+    streams = Streams(IDS, 4, 5)
+    inputs, targets = whole(streams, 0), whole(streams, 1)
+    assert inputs.shape == (25, 4)
+    assert torch.equal(targets, inputs + 1)
+    assert inputs[0].tolist() == [0, 25, 50, 75]
+    assert (inputs[1:] - inputs[:-1] == 1).all()
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 7), (4, 5), (10, 100), (103, 3), (32, 1)])
+def test_exact_streams_predict_every_symbol_once(batch: int, length: int) -> None:
+    targets = whole(Streams(IDS, batch, length, exact=True), 1)
+    real = targets[targets >= 0]
+    assert sorted(real.tolist()) == list(range(1, 103))
+
+
+def test_exact_streams_keep_the_order_of_the_text() -> None:
+    streams = Streams(IDS, 4, 5, exact=True)
+    inputs = whole(streams, 0).T.flatten()[: streams.pairs]
+    assert inputs.tolist() == list(range(102))
+
+
+def test_boundaries_follow_the_inputs() -> None:
+    streams = Streams(IDS, 4, 5, boundaries=IDS % 7 == 0)
+    assert torch.equal(whole(streams, 2).bool(), whole(streams, 0) % 7 == 0)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_processes_share_the_streams(exact: bool) -> None:
+    together = whole(Streams(IDS, 4, 5, exact=exact), 1)
+    parts = [whole(Streams(IDS, 4, 5, exact=exact, rank=rank, world=2), 1) for rank in (0, 1)]
+    assert torch.equal(torch.cat(parts, 1), together)
+
+
+def test_too_little_text_and_odd_shares_are_errors() -> None:
+    with pytest.raises(VcdeployError, match="103 symbols, too few for 32 streams"):
+        Streams(IDS, 32, 5)
+    with pytest.raises(VcdeployError, match="--batch 3 .* multiple of 2"):
+        Streams(IDS, 3, 5, rank=0, world=2)

@@ -1,0 +1,174 @@
+"""The units as modules: shapes, states, layers, baselines, the language model around them."""
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from vcdeploy.units import CRNN, GRU, LSTM, RNN, UNITS, VCGRU, VCLSTM, VCRNN, LanguageModel, cells
+
+VARIABLE = [VCRNN, VCGRU, VCLSTM]
+ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
+
+
+@pytest.mark.parametrize("unit", VARIABLE)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_state_carries_a_sequence_over(unit: type[VCGRU], layers: int) -> None:
+    torch.manual_seed(0)
+    module = unit(11, layers, sharpness=0.7).double()
+    x = torch.randn(6, 2, 11, dtype=torch.float64)
+    y, state, m = module(x)
+    assert y.shape == (6, 2, 11)
+    assert m.shape == (6, 2, layers)
+    assert state.shape == (layers * module.state_rows, 2, 11)
+    first, between, _ = module(x[:4])
+    second, after, _ = module(x[4:], between)
+    assert torch.equal(torch.cat([first, second]), y)
+    assert torch.equal(after, state)
+
+
+def test_layers_feed_each_other_and_stack_h_then_c() -> None:
+    torch.manual_seed(0)
+    module = VCLSTM(5, 2).double()
+    x = torch.randn(3, 2, 5, dtype=torch.float64)
+    y, state, m = module(x)
+    zeros = torch.zeros(2, 5, dtype=torch.float64)
+    hidden, rows, shares = x, [], []
+    for layer in module.layers:
+        weights = tuple(layer.parameters())  # U, V, u, v, b
+        hidden, h, share, c = cells.vclstm(hidden, zeros, *weights, zeros, module.sharpness, module.epsilon)
+        rows += [h, c]
+        shares.append(share)
+    assert torch.equal(y, hidden)
+    assert torch.equal(state, torch.stack(rows))
+    assert torch.equal(m, torch.stack(shares, -1))
+
+
+@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM])
+def test_gradcheck_of_every_module(unit: type[VCGRU | GRU]) -> None:
+    torch.manual_seed(1)
+    module = unit(4, 2).double()
+    x = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(2 * module.state_rows, 2, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *given: module(*given), (x, state, *()))
+    for name, parameter in module.named_parameters():
+        assert torch.autograd.gradcheck(lambda _: module(x.detach())[0], parameter), name
+
+
+def test_gradcheck_of_crnn() -> None:
+    torch.manual_seed(1)
+    module = CRNN(4).double()
+    x = torch.randn(5, 2, 4, dtype=torch.float64, requires_grad=True)
+    boundaries = torch.tensor([[1, 0], [0, 0], [1, 1], [0, 0], [0, 1]])
+    assert torch.autograd.gradcheck(lambda given: module(given, None, boundaries)[:2], x)
+    for parameter in module.parameters():
+        assert torch.autograd.gradcheck(lambda _: module(x.detach(), None, boundaries)[:2], parameter)
+
+
+def test_crnn_slow_layer_changes_only_at_boundaries() -> None:
+    torch.manual_seed(0)
+    module = CRNN(6).double()
+    x = torch.randn(3, 2, 6, dtype=torch.float64)
+    start = torch.randn(2, 2, 6, dtype=torch.float64)
+    _, state, m = module(x, start, torch.tensor([[0, 0], [0, 1], [0, 0]]))
+    assert torch.equal(state[1, 0], start[1, 0])
+    assert not torch.equal(state[1, 1], start[1, 1])
+    assert m[:, :, 1].tolist() == [[0, 0], [0, 1], [0, 0]]
+    # the equations, by hand, for the sequence with a boundary at its second step
+    fast, slow = start[:, 1]
+    for t in range(3):
+        fast = torch.tanh(module.fast_U @ fast + module.fast_V @ x[t, 1] + module.fast_W @ slow)
+        if t == 1:
+            slow = torch.tanh(module.slow_U @ slow + module.slow_V @ fast)
+    assert torch.allclose(state[0, 1], fast, atol=1e-14, rtol=0)
+    assert torch.allclose(state[1, 1], slow, atol=1e-14, rtol=0)
+
+
+def test_crnn_without_boundaries_says_so() -> None:
+    with pytest.raises(ValueError, match="boundaries"):
+        CRNN(4)(torch.zeros(2, 1, 4))
+
+
+@pytest.mark.parametrize("unit", [RNN, GRU, LSTM])
+def test_baselines_are_pytorchs_own_units(unit: type[RNN | GRU | LSTM]) -> None:
+    torch.manual_seed(0)
+    module = unit(5, 2)
+    own = unit.cell(5, 5, num_layers=2, bias=False)
+    for index, layer in enumerate(module.layers):
+        for name in ("weight_ih", "weight_hh"):
+            getattr(own, f"{name}_l{index}").data = getattr(layer, f"{name}_l0").data
+    x = torch.randn(4, 3, 5)
+    y, state, m = module(x)
+    theirs, their_state = own(x)
+    assert torch.allclose(y, theirs, atol=1e-6)
+    if unit is LSTM:  # rows: h, c of layer 0, h, c of layer 1
+        their_state = torch.stack(their_state, 1).flatten(0, 1)
+    assert torch.allclose(state, their_state, atol=1e-6)
+    assert (m == 1).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_language_model_of_every_unit(unit: str) -> None:
+    torch.manual_seed(0)
+    layers = 1 if unit == "crnn" else 2
+    model = LanguageModel(unit, 9, 8, layers, dropout=0.3)
+    tokens = torch.randint(0, 9, (5, 3))
+    boundaries = tokens == 0
+    logits, state, m = model.train()(tokens, None, boundaries)
+    assert logits.shape == (5, 3, 9)
+    assert state.shape == (layers * ROWS.get(unit, 1), 3, 8)
+    assert m.shape == (5, 3, 2)
+    logits.sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+    once, _, _ = model(tokens, None, boundaries)
+    assert not torch.equal(once, logits)  # dropout draws anew
+    model.eval()
+    assert torch.equal(model(tokens, None, boundaries)[0], model(tokens, None, boundaries)[0])
+
+
+def test_language_model_is_embedding_unit_output() -> None:
+    torch.manual_seed(0)
+    model = LanguageModel("vcgru", 9, 8, sharpness=0.4)
+    tokens = torch.randint(0, 9, (5, 3))
+    logits, _, _ = model(tokens)
+    y, _, _ = model.unit(model.embedding.weight[tokens])
+    assert torch.equal(logits, linear(y, model.output.weight, model.output.bias))
+
+
+def test_sharpness_of_the_model_is_the_units() -> None:
+    model = LanguageModel("vcrnn", 9, 64, sharpness=1.0)
+    tokens = torch.randint(0, 9, (5, 3))
+    sharp, _, _ = model(tokens)
+    model.sharpness = 0.1
+    assert model.unit.sharpness == 0.1
+    assert not torch.equal(model(tokens)[0], sharp)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_initial_share(share: float) -> None:
+    torch.manual_seed(0)
+    _, _, m = VCGRU(64, initial_share=share)(torch.randn(10, 20, 64) * 0.1)
+    assert m.mean().item() == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("shape", "state"),
+    [((3, 2, 7), None), ((0, 2, 8), None), ((2, 8), None), ((3, 2, 8), (1, 3, 8)), ((3, 2, 8), (2, 2, 8))],
+)
+def test_wrong_shapes_are_named(shape: tuple[int, ...], state: tuple[int, ...] | None) -> None:
+    given = None if state is None else torch.zeros(state)
+    with pytest.raises(ValueError, match=r"takes (x|a state) of shape \[.*8\]"):
+        VCGRU(8)(torch.zeros(shape), given)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"dim": 0}, {"layers": 0}, {"sharpness": 0.0}, {"epsilon": 0.5}, {"initial_share": 1.0}],
+)
+def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        VCRNN(**{"dim": 4, **wrong})  # type: ignore[arg-type]
+
+
+def test_unknown_unit_lists_the_known() -> None:
+    with pytest.raises(ValueError, match="vcgru"):
+        LanguageModel("vcgrou", 5, 4)

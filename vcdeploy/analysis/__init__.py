@@ -1,0 +1,1 @@
+"""What a model costs and where it spends: counted operations, traces, plots."""

@@ -1,0 +1,30 @@
+"""The one place that counts multiply-accumulates, and the paper's "equivalent RNN" (docs/design.md, section 1).
+
+Both are means per step, from the mean of a² of every layer. `macs` is exact: the products of the unit, plus
+u·h + v·x for each scheduler. `rnn_d` keeps the paper's convention so that its tables compare: the size of the
+Elman unit of equal cost, a GRU counted as two Elman units and an LSTM as four (their true macs are 3 and 4
+times an Elman unit's), the scheduler not counted.
+"""
+
+import math
+from collections.abc import Sequence
+
+# unit: (products of a × a a step, Elman units it counts as in the paper)
+_COUNTS = {"vcrnn": (2, 1), "vcgru": (6, 2), "vclstm": (8, 4), "rnn": (2, 1), "gru": (6, 2), "lstm": (8, 4)}
+UNITS = (*_COUNTS, "crnn")
+
+
+def macs(unit: str, dim: int, mean_squares: Sequence[float]) -> float:
+    """Multiply-accumulates a step; mean_squares holds the mean of a² of every layer."""
+    if unit == "crnn":  # fast: U, V at every step; slow: U', V' and the kept product W slow, at boundaries
+        fast, slow = mean_squares
+        return 2 * fast + 3 * slow
+    scheduler = 2 * dim * len(mean_squares) if unit.startswith("vc") else 0
+    return _COUNTS[unit][0] * sum(mean_squares) + scheduler
+
+
+def rnn_d(unit: str, dim: int, mean_squares: Sequence[float]) -> float:
+    """The dimension of the Elman unit of equal cost, in the paper's convention."""
+    if unit == "crnn":
+        return math.sqrt(macs(unit, dim, mean_squares) / 2)
+    return math.sqrt(_COUNTS[unit][1] * sum(mean_squares))

@@ -1,0 +1,103 @@
+"""The command `vcdeploy`: a table of commands, each imported only when it is run."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import IO, Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from vcdeploy import __version__, extras
+from vcdeploy.errors import VcdeployError
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in `vcdeploy --help`, which so needs no command imported."""
+
+    target: str
+    summary: str
+
+
+COMMANDS = {
+    "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
+    "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL (a run's folder or a checkpoint) on CORPUS."),
+    "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the corpora that have a name, and whether they are here."),
+    "doctor": Entry("vcdeploy.cli.doctor:doctor", "Say what works here, and how to mend what does not."),
+}
+
+INTERRUPTED = 130  # what a shell reports for a program stopped by Ctrl-C: 128 + SIGINT
+
+
+class Failure(click.ClickException):
+    """A VcdeployError on its way to the terminal."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"error: {self.message}", file=file, err=file is None)
+
+
+class CommandTable(click.Group):
+    """A group whose commands come from COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].target.partition(":")
+        command: click.Command = getattr(import_module(module), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [
+            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            near = get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"there is no command {name!r}" + (f"; did you mean {near[0]!r}?" if near else "."))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except VcdeployError as error:
+            raise Failure(str(error)) from error
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in extras.EXTRAS:
+                raise
+            raise Failure(str(extras.missing(module, f"vcdeploy {ctx.invoked_subcommand}"))) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+
+
+EPILOG = """\
+\b
+To complete commands and options with the Tab key:
+  bash  eval "$(_VCDEPLOY_COMPLETE=bash_source vcdeploy)"
+  zsh   eval "$(_VCDEPLOY_COMPLETE=zsh_source vcdeploy)"
+  fish  _VCDEPLOY_COMPLETE=fish_source vcdeploy | source
+"""
+
+
+@click.group(
+    cls=CommandTable,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="vcdeploy")
+def main() -> None:
+    """Recurrent models that spend only the computation each step needs."""

@@ -1,0 +1,58 @@
+"""`vcdeploy corpora`: the corpora that have a name, and which of them are on this machine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from vcdeploy.corpora.catalogue import CATALOGUE, Entry, data_folder, whereabouts
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with sources and splits.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to look in.  [default: $VCDEPLOY_DATA, else the user's cache]",
+)
+def corpora(as_json: bool, data_dir: Path | None) -> None:
+    """List the corpora that have a name, and whether they are here.
+
+    Wherever a corpus is asked for, the path of your own text file, or of a folder of them, works as well.
+    """
+    folder = data_folder(data_dir)
+    if as_json:
+        click.echo(json.dumps([_row(entry, folder) for entry in CATALOGUE.values()], indent=2))
+        return
+    table = Table("name", "kind", box=None, header_style="bold", pad_edge=False)
+    table.add_column("size", justify="right")
+    table.add_column("symbols", justify="right")
+    table.add_column("licence", overflow="fold")
+    table.add_column("here?", overflow="fold")
+    for entry in CATALOGUE.values():
+        row = _row(entry, folder)
+        size, symbols = (f"{n:,}" if n else "varies" for n in (entry.size, entry.symbols))
+        table.add_row(entry.name, entry.kind, size, symbols, entry.licence, row["path"] or row["otherwise"])
+    console = Console()
+    console.print(table)
+    console.print("\nSizes count characters, or symbols of music. Text is read as bits with --kind bits.")
+    console.print(f"Data folder: {folder}", soft_wrap=True)
+
+
+def _row(entry: Entry, folder: Path) -> dict[str, Any]:
+    path = whereabouts(entry, folder)
+    return {
+        "name": entry.name,
+        "kind": entry.kind,
+        "title": entry.title,
+        "size": entry.size,
+        "symbols": entry.symbols,
+        "licence": entry.licence,
+        "page": entry.page,
+        "split": entry.split,
+        "path": str(path) if path else None,
+        "otherwise": entry.coming,
+    }

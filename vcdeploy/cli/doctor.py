@@ -1,0 +1,247 @@
+"""`vcdeploy doctor`: what works on this machine, what does not, why, and the command that mends it.
+
+Each thing is tried in a Python of its own: a library that is installed but broken may raise anything at
+import, or take the process down with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+import vcdeploy
+from vcdeploy.extras import EXTRAS, install_command
+
+State = Literal["works", "missing", "broken"]
+COLOURS: dict[State, str] = {"works": "green", "missing": "yellow", "broken": "red"}
+PATIENCE = 120.0  # seconds before a trial that hangs counts as broken
+
+
+class Absent(Exception):
+    """What was looked for is not here, and that is no fault."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report: how to try a thing, and how to mend it."""
+
+    name: str
+    trial: Callable[[], str]  # says in a few words what works, or raises
+    module: str = ""
+    distribution: str = ""  # what brings the module, where the two names differ
+    advice: str = ""  # for what pip can't mend
+
+    @property
+    def extra(self) -> str:
+        """The extra that brings the module; empty for what the package can't do without."""
+        return EXTRAS.get(self.module.partition(".")[0], "")
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.module) and not self.extra
+
+    def mend(self, state: State) -> str:
+        """What to type or do; empty where nothing needs mending."""
+        if state == "works":
+            return ""
+        if self.advice:
+            return self.advice
+        if state == "missing" and self.extra:
+            return install_command(self.module.partition(".")[0])
+        return f"pip install --force-reinstall {self.distribution or self.module}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a trial came to; the keys of one object of `vcdeploy doctor --json`."""
+
+    name: str
+    extra: str
+    state: State
+    detail: str
+    mend: str
+
+
+def _python() -> str:
+    return f"{platform.python_version()}, {sys.executable}"
+
+
+def _package() -> str:
+    return f"{vcdeploy.__version__}, {Path(vcdeploy.__file__).parent}"
+
+
+def _native() -> str:
+    from vcdeploy._native import cpu_features
+
+    return " ".join(name for name, present in cpu_features().items() if present) or "no vector instructions"
+
+
+def _version(module: str) -> Callable[[], str]:
+    return lambda: str(importlib.import_module(module).__version__)
+
+
+def _torch() -> str:
+    import torch
+
+    (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item()
+    return f"{torch.__version__}, {'CUDA' if torch.cuda.is_available() else 'CPU only'}"
+
+
+def _onnxruntime() -> str:
+    import onnxruntime
+
+    providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
+    return f"{onnxruntime.__version__}, {' '.join(providers)}"
+
+
+def _tensorrt() -> str:
+    import tensorrt
+
+    return f"{tensorrt.__version__}, imported only: no engine was run on a GPU"
+
+
+def _cuda_device() -> str:
+    library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(library)
+    except OSError as error:
+        raise Absent(f"no NVIDIA driver: {library} is not found") from error
+    count, name = ctypes.c_int(), ctypes.create_string_buffer(128)
+    for call, arguments in (
+        (driver.cuInit, (0,)),
+        (driver.cuDeviceGetCount, (ctypes.byref(count),)),
+        (driver.cuDeviceGetName, (name, len(name), 0)),
+    ):
+        if status := call(*arguments):
+            raise Absent(f"the NVIDIA driver finds no GPU: {call.__name__} returned {status}")
+    return f"{name.value.decode()}, {count.value} in all"
+
+
+def _corpora() -> str:
+    from vcdeploy.corpora.catalogue import data_folder
+
+    folder = data_folder()
+    if not folder.exists():
+        raise Absent(f"{folder} does not exist; the first download makes it")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is no folder")
+    return str(folder)
+
+
+def _rebuild() -> str:
+    checkout = Path(vcdeploy.__file__).parents[1]
+    if (checkout / "CMakeLists.txt").exists():
+        return f"make -B -C {checkout} setup"
+    return "pip install --force-reinstall --no-deps vcdeploy"
+
+
+CHECKS = (
+    Check("Python", _python),
+    Check("vcdeploy", _package, "vcdeploy"),
+    Check("native module", _native, "vcdeploy._native", advice=_rebuild()),
+    Check("NumPy", _version("numpy"), "numpy"),
+    Check("ONNX", _version("onnx"), "onnx"),
+    Check("PyTorch", _torch, "torch"),
+    Check("onnxscript", _version("onnxscript"), "onnxscript"),
+    Check("safetensors", _version("safetensors"), "safetensors"),
+    Check("TensorBoard", _version("tensorboard"), "tensorboard"),
+    Check("music21", _version("music21"), "music21"),
+    Check("ONNX Runtime", _onnxruntime, "onnxruntime"),
+    Check("TensorRT", _tensorrt, "tensorrt"),
+    Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),
+    Check("CUDA device", _cuda_device, advice="an NVIDIA GPU and its driver are needed"),
+    Check("corpora folder", _corpora, advice="export VCDEPLOY_DATA=<a folder that holds corpora>"),
+)
+
+
+def try_here(check: Check) -> tuple[State, str]:
+    """Run one trial in this process."""
+    try:
+        return "works", check.trial()
+    except Absent as error:
+        return "missing", str(error)
+    except ModuleNotFoundError as error:
+        # A module that it needs in its turn is another matter: then it is installed, and broken.
+        if error.name and f"{check.module}.".startswith(f"{error.name}."):
+            return "missing", "not installed"
+        return "broken", _reason(error)
+    except Exception as error:
+        return "broken", _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def try_apart(number: int) -> Finding:
+    """Run the trial of CHECKS[number] in a Python of its own, with this one's module path."""
+    check = CHECKS[number]
+    program = (
+        "import sys; sys.path[:] = sys.argv[1:]; "
+        "import json; from vcdeploy.cli.doctor import CHECKS, try_here; "
+        f"print('\\n' + json.dumps(try_here(CHECKS[{number}])))"
+    )
+    state: State = "broken"
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", program, *sys.path], capture_output=True, text=True, timeout=PATIENCE
+        )
+        if child.returncode == 0:
+            state, detail = json.loads(child.stdout.splitlines()[-1])
+        elif child.returncode < 0:
+            detail = f"it crashed Python: {signal.Signals(-child.returncode).name}"
+        else:
+            detail = f"it ended Python with exit code {child.returncode}"
+    except subprocess.TimeoutExpired:
+        detail = f"no answer in {PATIENCE:.0f} s"
+    return Finding(check.name, check.extra, state, detail, check.mend(state))
+
+
+def _print_table(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("", "extra", "state", ""):
+        table.add_column(column)
+    for finding in findings:
+        detail = Text(finding.detail)
+        if finding.mend:
+            detail.append(f"\n{finding.mend}", style="cyan")
+        table.add_row(finding.name, finding.extra, Text(finding.state, COLOURS[finding.state]), detail)
+    Console().print(table)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object a line of the table.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Say what works here, and how to mend what does not.
+
+    Everything is really tried. What is optional may be missing or broken: the exit code is 1 only if
+    vcdeploy itself, its native module, NumPy or ONNX does not work.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        findings = list(pool.map(try_apart, range(len(CHECKS))))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        _print_table(findings)
+    pairs = zip(CHECKS, findings, strict=True)
+    if any(check.needed and finding.state != "works" for check, finding in pairs):
+        ctx.exit(1)

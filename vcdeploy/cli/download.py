@@ -1,0 +1,41 @@
+"""The progress bar of a corpus that is being fetched; nothing is shown where nothing is."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+
+@contextmanager
+def download_bar(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A callback for vcdeploy.corpora.load: bytes so far, bytes in all (None if the server does not say)."""
+    bar = Progress(
+        TextColumn(f"fetching {name}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    task = None
+
+    def progress(done: int, total: int | None) -> None:
+        nonlocal task
+        if task is None:
+            bar.start()
+            task = bar.add_task(name, total=total)
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield progress
+    finally:
+        if task is not None:
+            bar.stop()

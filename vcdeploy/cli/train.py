@@ -1,0 +1,280 @@
+"""`vcdeploy train`: train a language model on a corpus."""
+
+import json
+import platform
+import shlex
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vcdeploy import __version__, extras
+from vcdeploy.analysis.cost import UNITS
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from vcdeploy.corpora import Corpus
+    from vcdeploy.training.loop import Trainer
+
+
+def _setting(flag: str, help_: str, **more: Any) -> Any:
+    """An option that is a field of TrainConfig of the same name, with its default."""
+    field = flag.lstrip("-").replace("-", "_")
+    default = getattr(TrainConfig, field)
+    return click.option(flag, field, default=default, show_default=default is not None, help=help_, **more)
+
+
+@click.command(short_help="Train a model.")
+@click.argument("corpus", required=False)
+@_setting(
+    "--kind",
+    "Read the corpus as this kind; by default what it is.",
+    type=click.Choice(["text", "bits", "music"]),
+)
+@_setting("--buffer", "With bits: zero bits after each character (0, 8 or 24).", type=int)
+@_setting("--unit", "The recurrent unit.", type=click.Choice(UNITS))
+@_setting("--dim", "Dimensions of the state.", type=int)
+@_setting("--layers", "Layers of the unit.", type=int)
+@_setting("--dropout", "Dropout on embedding, between layers and before the output.", type=float)
+@_setting("--epsilon", "Where the mask is cut to exactly 0 and 1.", type=float)
+@_setting("--initial-share", "The share m of the state that an untrained scheduler updates.", type=float)
+@_setting(
+    "--budget",
+    "Share of the dense unit's rnn_d to spend; steers --target and --weight by itself.",
+    type=float,
+)
+@_setting("--target", "What the penalty pulls m to (where --budget starts from, if given).", type=float)
+@_setting("--weight", "Weight of the penalty beside the loss in nats.", type=float)
+@_setting("--norm", "The penalty's norm.", type=click.Choice(["l1", "l2"]))
+@click.option("--above-only", is_flag=True, help="Penalise only m above the target.")
+@_setting(
+    "--setting",
+    "learn: one target for all; guide: --guide-target on chosen symbols; entropy: the target follows the entropy of "
+    "the prediction.",
+    type=click.Choice(["learn", "guide", "entropy"]),
+)
+@_setting("--guide", "The guided symbols, such as ' ', or `boundaries` (white space, last bit, bars).", type=str)
+@_setting("--guide-target", "The target on guided symbols.", type=float)
+@_setting("--sharpness-start", "Sharpness of the mask at first.", type=float)
+@_setting("--sharpness-growth", "What it grows by, each time.", type=float)
+@_setting("--sharpness-end", "Where it stops growing.", type=float)
+@_setting("--sharpness-every", "Steps from one growth to the next; by default an epoch.", type=int)
+@_setting("--epochs", "How often to go through the training text; a fraction is allowed.", type=float)
+@_setting("--batch", "Parallel streams through the text (over all processes).", type=int)
+@_setting("--bptt", "Steps that gradients flow back; the state is carried over.", type=int)
+@_setting("--lr", "Peak learning rate of Adam.", type=float)
+@_setting("--warmup", "Steps of linear warm-up.", type=int)
+@_setting(
+    "--decay",
+    "How the learning rate falls to a tenth at the end.",
+    type=click.Choice(["cosine", "linear", "none"]),
+)
+@_setting("--clip", "Largest norm of the gradient.", type=float)
+@_setting("--seed", "Seed of the initial weights and of dropout.", type=int)
+@_setting("--save-every", "Steps between checkpoints (there is one at every epoch's end too).", type=int)
+@click.option("--threads", type=click.IntRange(1), help="CPU threads; by default PyTorch's choice.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the run [default: runs/CORPUS-UNIT-DIM].",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    help="Continue the run in this folder (or from this checkpoint) to the weights it would have had uninterrupted.",
+)
+@click.option("--sample", "sample_length", default=400, show_default=True, help="Symbols of the sample at the end.")
+@click.pass_context
+def train(
+    ctx: click.Context,
+    /,
+    corpus: str | None,
+    threads: int | None,
+    out: Path | None,
+    resume: Path | None,
+    sample_length: int,
+    **settings: Any,
+) -> None:
+    """Train a model on CORPUS: a name from `vcdeploy corpora`, or a path to your own text. [default: demo]
+
+    The folder of the run gets last.safetensors (to --resume), best.safetensors (to use), metrics.jsonl, and
+    TensorBoard files where tensorboard is installed. Ctrl-C saves before it stops. More than one process:
+    torchrun --nproc-per-node 2 -m vcdeploy train …
+    """
+    for module in ("torch", "safetensors"):
+        extras.require(module, for_="vcdeploy train")
+    import torch
+
+    from vcdeploy.training import checkpoint
+    from vcdeploy.training.distributed import processes
+    from vcdeploy.training.loop import Interrupted, Trainer
+
+    if threads:
+        torch.set_num_threads(threads)
+    console = Console(highlight=False, soft_wrap=True)
+    with processes() as group:
+        saved = None
+        if resume:
+            _refuse_settings(ctx)
+            file = checkpoint.find(resume, prefer="last")
+            saved = checkpoint.read(file)
+            if not saved.training:
+                raise VcdeployError(f"{file} holds a model only: resume from last.safetensors")
+            config, folder = TrainConfig.from_json(saved.progress["config"]), file.parent
+        else:
+            config = TrainConfig(**settings, corpus=corpus or TrainConfig.corpus)
+            folder = out or _new_folder(config)
+            if out and any((out / f"{name}.safetensors").exists() for name in ("last", "best")):
+                raise VcdeployError(
+                    f"{out} holds a run already: continue it with --resume {out}, or give another --out"
+                )
+        data = load_corpus(config.corpus, console, kind=config.kind, buffer=config.buffer)
+        trainer = Trainer(config, data, folder, group)
+        if saved:
+            trainer.restore(saved)
+        if not group.first:
+            _run_quietly(trainer)
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_run(folder, config, group.world)
+        _introduce(console, trainer)
+        try:
+            _run(console, trainer)
+        except Interrupted as stop:
+            console.print(f"stopped by {stop} at step {trainer.step}, saved; continue with: "
+                          f"vcdeploy train --resume {shlex.quote(str(folder))}")  # fmt: skip
+            ctx.exit(128 + stop.number)
+        _conclude(console, trainer, sample_length)
+
+
+def load_corpus(source: str, console: Console, **options: Any) -> "Corpus":
+    """The corpus, with a progress bar should it have to be fetched."""
+    from vcdeploy.cli.download import download_bar
+    from vcdeploy.corpora import load
+
+    with download_bar(console, source) as progress:
+        return load(source, progress=progress, **options)
+
+
+def _refuse_settings(ctx: click.Context) -> None:
+    """A resumed run has its settings: giving others would make it another run."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name not in ("resume", "threads", "sample_length")
+        and parameter.name is not None
+        and ctx.get_parameter_source(parameter.name) == click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise VcdeployError(f"--resume continues a run with its own settings: leave out {', '.join(given)}")
+
+
+def _new_folder(config: TrainConfig) -> Path:
+    """runs/CORPUS-UNIT-DIM, with a number if that is taken."""
+    name = f"{Path(config.corpus).stem}-{config.unit}-{config.dim}"
+    folder, number = Path("runs") / name, 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
+
+
+def _write_run(folder: Path, config: TrainConfig, world: int) -> None:
+    """run.json: what made these results, so that they can be made again."""
+    import torch
+
+    from vcdeploy.training.checkpoint import write_atomically
+
+    made = {
+        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "vcdeploy": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads, {world} processes",
+        "config": config.to_json(),
+    }
+    write_atomically(folder / "run.json", (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _introduce(console: Console, trainer: "Trainer") -> None:
+    config, data = trainer.config, trainer.corpus
+    weights = sum(each.numel() for each in trainer.model.parameters())
+    sizes = " / ".join(f"{len(data.splits[split]):,}" for split in ("train", "valid", "test"))
+    layers = f", {config.layers} layers" if config.layers > 1 else ""
+    console.print(f"{data.name}: {data.kind}, {len(data.vocab)} symbols, {sizes} (train / valid / test)")
+    console.print(f"{config.unit} of {config.dim}{layers}: {weights:,} weights, on {trainer.processes.device}")
+    console.print(f"{trainer.folder}: {trainer.total:,} steps" + (f", from {trainer.step:,}" if trainer.step else ""))
+
+
+def _score(row: dict[str, Any]) -> str:
+    return f"perplexity {row['perplexity']:.3f}" if "perplexity" in row else f"{row['bits']:.3f} bits"
+
+
+def describe(row: dict[str, Any]) -> str:
+    """A row of metrics as one line."""
+    return (
+        f"loss {row['loss']:.3f} · {_score(row)} · m {row['m']:.3f} ± {row['m_spread']:.3f} · rnn_d {row['rnn_d']:.0f}"
+    )
+
+
+def _run_quietly(trainer: "Trainer") -> None:
+    """A process that only computes: the first one speaks and exits for all."""
+    from vcdeploy.training.loop import Interrupted
+
+    try:
+        trainer.run()
+    except Interrupted as stop:
+        raise SystemExit(128 + stop.number) from None
+
+
+def _run(console: Console, trainer: "Trainer") -> None:
+    live = console.is_terminal
+    bar = Progress(
+        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[row]}"), TimeRemainingColumn(),
+        console=console, disable=not live,
+    )  # fmt: skip
+    task = bar.add_task("", total=trainer.total, completed=trainer.step, row="")
+    said = time.monotonic()
+
+    def on_row(row: dict[str, Any]) -> None:
+        nonlocal said
+        if row["split"] == "valid":
+            console.print(f"epoch {row['epoch']:g} · valid · {describe(row)} · sharpness {row['sharpness']:g}")
+        elif row["split"] == "step":
+            line = f"{describe(row)} · {row['tokens_per_second']:,.0f} symbols/s"
+            bar.update(task, row=line)
+            if not live and time.monotonic() - said > 20:  # where no bar can move, a line now and then
+                left = (trainer.total - row["step"]) * trainer.config.batch * trainer.config.bptt
+                console.print(f"step {row['step']:,} of {trainer.total:,} · {line} · "
+                              f"{left / row['tokens_per_second']:,.0f} s left")  # fmt: skip
+                said = time.monotonic()
+
+    trainer.on_row = on_row
+    trainer.on_step = lambda step: bar.update(task, completed=step)
+    with bar:
+        trainer.run()
+
+
+def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
+    from vcdeploy.runtime.sampling import generate
+    from vcdeploy.runtime.torch import TorchModel
+    from vcdeploy.training import checkpoint
+
+    best = checkpoint.read(trainer.folder / "best.safetensors")
+    if trainer.config.budget and best.progress["best"][0]:
+        console.print(f"[bold]the budget of {trainer.config.budget:g} was not met within 2 %[/]: train longer, "
+                      f"or let the sharpness grow sooner (--sharpness-every)")  # fmt: skip
+    if sample_length > 0:
+        model = TorchModel(best.build(), best.vocab)
+        prime = trainer.corpus.splits["test"][:64].astype("int64")
+        ids = [*prime, *generate(model, prime, sample_length)]
+        console.print("\na sample, after 64 symbols of the test text:\n")
+        console.print(best.vocab.decode(ids), markup=False)
+    console.print(f"\nnext: vcdeploy eval {shlex.quote(str(trainer.folder))}")

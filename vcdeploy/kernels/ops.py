@@ -1,0 +1,165 @@
+"""The ops torch.ops.vcdeploy.vcrnn, vcgru and vclstm: a whole sequence is one op, with autograd.
+
+`torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. The forward pass is
+the reference, the backward pass is vcdeploy.kernels.gradients.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vcdeploy.kernels import gradients
+from vcdeploy.units import cells
+
+
+@torch.library.custom_op("vcdeploy::vcrnn", mutates_args=())
+def vcrnn(
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    b: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Y [T, B, D], H [B, D], M [T, B] of a VCRNN sequence."""
+    return cells.vcrnn(X, H0, U, V, u, v, b, sharpness, epsilon)
+
+
+@torch.library.custom_op("vcdeploy::vcgru", mutates_args=())
+def vcgru(
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    b: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Y [T, B, D], H [B, D], M [T, B] of a VCGRU sequence."""
+    return cells.vcgru(X, H0, U, V, u, v, b, sharpness, epsilon)
+
+
+@torch.library.custom_op("vcdeploy::vclstm", mutates_args=())
+def vclstm(
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    b: Tensor,
+    C0: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Y [T, B, D], H [B, D], M [T, B], C [B, D] of a VCLSTM sequence."""
+    return cells.vclstm(X, H0, U, V, u, v, b, C0, sharpness, epsilon)
+
+
+@torch.library.custom_op("vcdeploy::vcrnn_backward", mutates_args=())
+def vcrnn_backward(
+    dY: Tensor,
+    dH: Tensor,
+    dM: Tensor,
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    Y: Tensor,
+    M: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of X, H0, U, V, u, v, b."""
+    return gradients.vcrnn_backward(dY, dH, dM, X, H0, U, V, u, v, Y, M, sharpness, epsilon)
+
+
+@torch.library.custom_op("vcdeploy::vcgru_backward", mutates_args=())
+def vcgru_backward(
+    dY: Tensor,
+    dH: Tensor,
+    dM: Tensor,
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    Y: Tensor,
+    M: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of X, H0, U, V, u, v, b."""
+    return gradients.vcgru_backward(dY, dH, dM, X, H0, U, V, u, v, Y, M, sharpness, epsilon)
+
+
+@torch.library.custom_op("vcdeploy::vclstm_backward", mutates_args=())
+def vclstm_backward(
+    dY: Tensor,
+    dH: Tensor,
+    dM: Tensor,
+    dC: Tensor,
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    C0: Tensor,
+    Y: Tensor,
+    M: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of X, H0, U, V, u, v, b, C0."""
+    return gradients.vclstm_backward(dY, dH, dM, dC, X, H0, U, V, u, v, C0, Y, M, sharpness, epsilon)
+
+
+def _fake_forward(X: Tensor, H0: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return torch.empty_like(X), torch.empty_like(H0), X.new_empty(X.shape[:2])
+
+
+def _fake_vclstm(X: Tensor, H0: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return (*_fake_forward(X, H0), torch.empty_like(H0))
+
+
+def _fake_backward(dY: Tensor, dH: Tensor, dM: Tensor, *saved: Any) -> tuple[Tensor, ...]:
+    X, H0, U, V, u, v = saved[:6]
+    return (*(torch.empty_like(each) for each in (X, H0, U, V, u, v)), u.new_empty(1))
+
+
+def _fake_vclstm_backward(dY: Tensor, dH: Tensor, dM: Tensor, dC: Tensor, *saved: Any) -> tuple[Tensor, ...]:
+    return (*_fake_backward(dY, dH, dM, *saved), torch.empty_like(dC))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    X, H0, U, V, u, v, _, *C0, ctx.sharpness, ctx.epsilon = inputs
+    Y, _, M, *_ = output
+    ctx.save_for_backward(X, H0, U, V, u, v, *C0, Y, M)
+
+
+def _backward(op: Any) -> Any:
+    def backward(ctx: Any, *d_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        d_inputs = op(*d_outputs, *ctx.saved_tensors, ctx.sharpness, ctx.epsilon)
+        return (*d_inputs, None, None)
+
+    return backward
+
+
+for _op, _op_backward, _fake, _fake_bwd in (
+    (vcrnn, vcrnn_backward, _fake_forward, _fake_backward),
+    (vcgru, vcgru_backward, _fake_forward, _fake_backward),
+    (vclstm, vclstm_backward, _fake_vclstm, _fake_vclstm_backward),
+):
+    _op.register_fake(_fake)
+    _op_backward.register_fake(_fake_bwd)
+    _op.register_autograd(_backward(_op_backward), setup_context=_save)

@@ -1,0 +1,1 @@
+"""Running trained models: one interface, a module a backend, sampling on top."""

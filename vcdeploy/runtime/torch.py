@@ -1,0 +1,39 @@
+"""The PyTorch backend: a checkpoint's model behind the common interface, arrays in and out."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.units import LanguageModel
+
+
+class TorchModel:
+    """A language model of vcdeploy.units; runs where its weights are."""
+
+    backend = "torch"
+
+    def __init__(self, model: LanguageModel, vocab: Vocabulary) -> None:
+        self.model, self.vocab = model.eval(), vocab
+
+    @torch.no_grad()
+    def run(
+        self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
+
+        position: how many symbols came before; it matters to the CRNN on bits, which must know where
+        characters end.
+        """
+        device = next(self.model.parameters()).device
+        boundaries = None
+        if self.model.unit_name == "crnn":
+            boundaries = torch.from_numpy(self.vocab.boundaries(tokens, position)).to(device)
+        logits, after, m = self.model(
+            torch.from_numpy(tokens).to(device),
+            None if state is None else torch.from_numpy(state).to(device),
+            boundaries,
+        )
+        return logits.cpu().numpy(), after.cpu().numpy(), m.cpu().numpy()

@@ -1,0 +1,1 @@
+"""Training: configuration, objective, schedules, the loop, checkpoints, more than one process."""

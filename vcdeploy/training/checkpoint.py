@@ -1,0 +1,146 @@
+"""Checkpoints: one safetensors file, weights plus JSON; reading one executes nothing from it.
+
+Written to a temporary name in the same folder and renamed, so that a killed run leaves the old file or the new
+one. The tensors' checksum is in the header: a damaged file is told from a whole one.
+"""
+
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.units import LanguageModel
+
+FORMAT = "vcdeploy.checkpoint.1"
+
+
+@dataclass
+class Checkpoint:
+    """model: the weights by name. training: what a resumed run needs beside them (empty in `best`).
+
+    config describes the model (unit, dim, layers, sharpness, epsilon, kind, buffer, …), as in an exported file.
+    """
+
+    config: dict[str, Any]
+    vocab: Vocabulary
+    model: dict[str, Tensor]
+    training: dict[str, Tensor]
+    progress: dict[str, Any]
+
+    def build(self) -> LanguageModel:
+        """The model, with its weights, ready to evaluate."""
+        try:
+            shape = {name: self.config[name] for name in ("dim", "layers", "dropout", "sharpness", "epsilon")}
+            model = LanguageModel(self.config["unit"], len(self.vocab), **shape)
+            model.load_state_dict(self.model)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise VcdeployError(
+                f"the checkpoint's weights and its description do not fit each other: {error}"
+            ) from error
+        return model.eval()
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(tensors[name].flatten().view(torch.uint8).numpy().tobytes(), zlib.crc32(name.encode(), crc))
+    return f"{crc:08x}"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The old file or the new one, whatever happens in between; an OSError leaves no temporary file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write(path: Path, checkpoint: Checkpoint) -> None:
+    """Save; on a full disk (or any OSError) what was there stays, and the state goes to the temporary folder."""
+    tensors = {f"model.{name}": tensor.detach().cpu() for name, tensor in checkpoint.model.items()}
+    tensors |= {f"training.{name}": tensor.detach().cpu() for name, tensor in checkpoint.training.items()}
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    header = {
+        "vcdeploy.format": FORMAT,
+        "vcdeploy.config": json.dumps(checkpoint.config),
+        "vcdeploy.vocab": json.dumps(checkpoint.vocab.symbols, ensure_ascii=False),
+        "vcdeploy.progress": json.dumps(checkpoint.progress),
+        "vcdeploy.checksum": _checksum(tensors),
+    }
+    content = save(tensors, header)
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        kept = f"the checkpoint of before is still {path}" if path.exists() else "there is no earlier checkpoint"
+        message = f"could not save {path}: {error.strerror or error}; {kept}"
+        rescued = Path(tempfile.gettempdir()) / f"vcdeploy-rescued-{os.getpid()}-{path.name}"
+        try:
+            write_atomically(rescued, content)
+        except OSError:
+            raise VcdeployError(f"{message}. Free some space and resume from what there is.") from error
+        raise VcdeployError(
+            f"{message}. The state of now was saved as {rescued}: free some space, move it to {path} and resume."
+        ) from error
+
+
+def find(path: Path, prefer: str = "best") -> Path:
+    """The checkpoint file meant by a file or a run's folder."""
+    if path.is_dir():
+        for name in (prefer, "last"):
+            if (path / f"{name}.safetensors").is_file():
+                return path / f"{name}.safetensors"
+        raise VcdeployError(f"{path} holds no best.safetensors or last.safetensors: is it the folder of a run?")
+    if not path.is_file():
+        raise VcdeployError(f"no checkpoint at {path}: give the file, or the folder that `vcdeploy train` made")
+    return path
+
+
+def read(path: Path) -> Checkpoint:
+    """Load and check; anything wrong with the file is an error that says so."""
+    damaged = f"{path} is not a whole vcdeploy checkpoint"
+    try:
+        content = path.read_bytes()
+        tensors = load(content)
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    except OSError as error:
+        raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError) as error:
+        raise VcdeployError(f"{damaged} ({error}): use another one, such as last.safetensors beside it") from error
+    if header.get("vcdeploy.format") != FORMAT:
+        raise VcdeployError(
+            f"{path} is a safetensors file, but not a checkpoint of this version "
+            f"(format {header.get('vcdeploy.format')!r}, wanted {FORMAT!r})"
+        )
+    if header.get("vcdeploy.checksum") != _checksum(tensors):
+        raise VcdeployError(f"{damaged} (its checksum is off): use another one, such as last.safetensors beside it")
+    try:
+        config = json.loads(header["vcdeploy.config"])
+        symbols = json.loads(header["vcdeploy.vocab"])
+        progress = json.loads(header["vcdeploy.progress"])
+        vocab = Vocabulary(symbols, kind=config["kind"], buffer=config["buffer"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise VcdeployError(f"{damaged} (its header lacks or garbles {error})") from error
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+    return Checkpoint(config, vocab, part("model."), part("training."), progress)

@@ -1,0 +1,113 @@
+"""What a training run is made of; it validates itself, with messages that name the options."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, get_args
+
+from vcdeploy.errors import VcdeployError
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Every setting of a run. The names are those of the options of `vcdeploy train`."""
+
+    corpus: str = "demo"
+    kind: str | None = None
+    buffer: int = 0
+    # the model
+    unit: str = "vcgru"
+    dim: int = 256
+    layers: int = 1
+    dropout: float = 0.0
+    epsilon: float = 1e-3
+    initial_share: float = 0.5
+    # the computation it may spend
+    setting: str = "learn"
+    target: float = 0.4
+    weight: float = 0.1
+    norm: str = "l1"
+    above_only: bool = False
+    guide: str | None = None
+    guide_target: float = 0.8
+    budget: float | None = None
+    # the sharpness of the mask
+    sharpness_start: float = 0.1
+    sharpness_growth: float = 0.1
+    sharpness_end: float = 1.0
+    sharpness_every: int | None = None
+    # optimisation
+    epochs: float = 10.0
+    batch: int = 32
+    bptt: int = 50
+    lr: float = 2e-3
+    warmup: int = 200
+    decay: str = "cosine"
+    clip: float = 1.0
+    seed: int = 0
+    save_every: int = 1000
+
+    def __post_init__(self) -> None:
+        rules = [
+            (self.kind in (None, "text", "bits", "music"), "--kind", "text, bits or music"),
+            (self.buffer in (0, 8, 24), "--buffer", "0, 8 or 24"),
+            (self.dim >= 1, "--dim", "at least 1"),
+            (self.layers >= 1, "--layers", "at least 1"),
+            (
+                self.layers == 1 or self.unit != "crnn",
+                "--layers",
+                "1 with --unit crnn (one fast, one slow layer)",
+            ),
+            (0 <= self.dropout < 1, "--dropout", "from 0 to below 1"),
+            (0 < self.epsilon < 0.5, "--epsilon", "above 0 and below 0.5"),
+            (0 < self.initial_share < 1, "--initial-share", "between 0 and 1"),
+            (self.setting in ("learn", "guide", "entropy"), "--setting", "learn, guide or entropy"),
+            (0 <= self.target <= 1, "--target", "from 0 to 1"),
+            (self.weight >= 0, "--weight", "0 or more"),
+            (self.norm in ("l1", "l2"), "--norm", "l1 or l2"),
+            (0 <= self.guide_target <= 1, "--guide-target", "from 0 to 1"),
+            (self.budget is None or 0 < self.budget < 1, "--budget", "between 0 and 1"),
+            (self.sharpness_start > 0, "--sharpness-start", "above 0"),
+            (self.sharpness_growth >= 0, "--sharpness-growth", "0 or more"),
+            (self.sharpness_end >= self.sharpness_start, "--sharpness-end", "at least --sharpness-start"),
+            (
+                self.sharpness_every is None or self.sharpness_every >= 1,
+                "--sharpness-every",
+                "at least 1 step",
+            ),
+            (self.epochs > 0, "--epochs", "above 0"),
+            (self.batch >= 1, "--batch", "at least 1"),
+            (self.bptt >= 1, "--bptt", "at least 1"),
+            (self.lr > 0, "--lr", "above 0"),
+            (self.warmup >= 0, "--warmup", "0 or more"),
+            (self.decay in ("cosine", "linear", "none"), "--decay", "cosine, linear or none"),
+            (self.clip > 0, "--clip", "above 0"),
+            (self.save_every >= 1, "--save-every", "at least 1"),
+        ]
+        for holds, flag, wanted in rules:
+            if not holds:
+                value = getattr(self, flag[2:].replace("-", "_"))
+                raise VcdeployError(f"{flag} must be {wanted}, not {value}")
+        if self.setting == "guide" and not self.guide:
+            raise VcdeployError(
+                "--setting guide needs --guide: the symbols with a target of their own, or `boundaries`"
+            )
+        if self.guide and self.setting != "guide":
+            raise VcdeployError(f"--guide has no effect in --setting {self.setting}: use --setting guide")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
+        """From a checkpoint; a missing or foreign entry is an error, not a default."""
+        known = {field.name: field.type for field in fields(cls)}
+        wrong = sorted(known.keys() ^ values.keys())
+        if wrong:
+            raise VcdeployError(
+                f"the training settings in the checkpoint differ from this version's in: {', '.join(wrong)}"
+            )
+        for name, kind in known.items():
+            allowed = get_args(kind) or (kind,)
+            value = values[name]
+            if not isinstance(value, (*allowed, int) if float in allowed else allowed):
+                raise VcdeployError(f"the checkpoint's training setting {name} is {value!r}, not {kind}")
+        return cls(**values)

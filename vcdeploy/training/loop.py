@@ -1,0 +1,359 @@
+"""The training loop: segments in, gradients, the penalty steered, metrics out, checkpoints kept."""
+
+import json
+import math
+import signal
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from vcdeploy.corpora import Corpus
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training import checkpoint, schedule
+from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.distributed import Processes
+from vcdeploy.training.evaluate import evaluate
+from vcdeploy.training.metrics import Tally, active_squares
+from vcdeploy.training.objective import Objective, entropy
+from vcdeploy.training.streams import Streams
+from vcdeploy.units import LanguageModel
+
+Row = dict[str, Any]
+BUDGET_TOLERANCE = 0.02  # of the mean of a²/D²
+LOG_EVERY = 50  # steps between rows of metrics.jsonl
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; its state is saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Trainer:
+    """One run in one folder: last.safetensors (to resume), best.safetensors (to use), metrics.jsonl.
+
+    on_row is called with every row of metrics as it is made; on_step with the step just done.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        corpus: Corpus,
+        folder: Path,
+        processes: Processes,
+        on_row: Callable[[Row], None] = lambda row: None,
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> None:
+        self.config, self.corpus, self.folder, self.processes = config, corpus, folder, processes
+        self.on_row, self.on_step = on_row, on_step
+        torch.manual_seed(config.seed)
+        self.model = LanguageModel(
+            config.unit,
+            len(corpus.vocab),
+            config.dim,
+            config.layers,
+            dropout=config.dropout,
+            epsilon=config.epsilon,
+            initial_share=config.initial_share,
+        ).to(processes.device)
+        self.net = processes.wrap(self.model)
+        if processes.rank:  # another dropout on every process
+            torch.manual_seed(config.seed + processes.rank)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr)
+        self.objective = Objective(config, _guided(config, corpus)) if self.model.has_scheduler else None
+        bounded = config.unit == "crnn" or config.guide == "boundaries"
+
+        def streams(split: str, exact: bool) -> Streams:
+            return Streams(
+                corpus.splits[split],
+                config.batch,
+                config.bptt,
+                boundaries=corpus.boundaries(split) if bounded else None,
+                exact=exact,
+                rank=processes.rank,
+                world=processes.world,
+            )
+
+        self.train, self.valid = streams("train", exact=False), streams("valid", exact=True)
+        self.total = max(1, round(config.epochs * self.train.segments))
+        self.step = 0
+        self.state: Tensor | None = None
+        self.layers = 2 if config.unit == "crnn" else config.layers
+        self.epoch_tally, self.recent = Tally(self.layers), Tally(self.layers)
+        self.best: list[float] | None = None
+        self.stop_signal: int | None = None
+
+    @property
+    def epoch(self) -> float:
+        return self.step / self.train.segments
+
+    def run(self) -> None:
+        """Train to the end; raises Interrupted (after saving) on SIGINT or SIGTERM."""
+        try:
+            with self._signals(), _board(self.folder if self.processes.first else None) as self.board:
+                self._loop()
+        except OSError as error:  # metrics or TensorBoard on a full disk; checkpoints speak for themselves
+            if self.processes.world == 1:
+                self.save("last")
+            raise VcdeployError(
+                f"could not write {error.filename or self.folder}: {error.strerror or error}; the checkpoints in "
+                f"{self.folder} are whole: free some space and continue with --resume {self.folder}"
+            ) from error
+
+    def _loop(self) -> None:
+        since, log_step = time.perf_counter(), self.step
+        while self.step < self.total:
+            self._step()
+            end = self.step % self.train.segments == 0 or self.step == self.total
+            if self.step % LOG_EVERY == 0 or end:
+                elapsed, done = time.perf_counter() - since, self.step - log_step
+                speed = done * self.config.batch * self.config.bptt / elapsed
+                self._emit("step", self.recent, tokens_per_second=speed)
+                self.recent = Tally(self.layers)
+            if end:
+                self._end_epoch()
+            if self.step % LOG_EVERY == 0 or end:
+                since, log_step = time.perf_counter(), self.step
+            stopped = self._agreed_signal()
+            if end or stopped or self.step % self.config.save_every == 0:
+                self.save("last")
+            self.on_step(self.step)
+            if stopped and self.step < self.total:
+                raise Interrupted(stopped)
+
+    def _sharpness(self, step: int) -> float:
+        config = self.config
+        every = config.sharpness_every or self.train.segments
+        return schedule.sharpness(step, every, config.sharpness_start, config.sharpness_growth, config.sharpness_end)
+
+    def _step(self) -> None:
+        config, k = self.config, self.step % self.train.segments
+        self.model.sharpness = self._sharpness(self.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule.learning_rate(self.step, self.total, config.lr, config.warmup, config.decay)
+        tokens, targets, boundaries = (
+            None if each is None else each.to(self.processes.device) for each in self.train.segment(k)
+        )
+        assert tokens is not None and targets is not None
+        if k == 0:
+            self.state = None
+        logits, state, m = self.net(tokens, self.state, boundaries)
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
+        objective = loss + self.objective(logits, m, tokens, boundaries) if self.objective else loss
+        if not math.isfinite(objective.item()):
+            raise VcdeployError(
+                f"the loss is {objective.item()} at step {self.step} (epoch {self.epoch:.2f}): lower --lr or --clip. "
+                f"Checkpoints of before are kept in {self.folder}"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        objective.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        self.optimizer.step()
+        self.state = state.detach()
+        self.step += 1
+        self._observe(loss.item() * targets.numel(), m, logits)
+
+    def _observe(self, nats: float, m: Tensor, logits: Tensor) -> None:
+        flat = m.detach().flatten(0, 1)
+        for tally in (self.epoch_tally, self.recent):
+            tally.add(self.model, nats, flat)
+        if self.objective and (self.config.budget or self.config.setting == "entropy"):
+            # what the model will spend when it is done: as the mask sharpens, m need not move to keep the budget
+            compute = active_squares(self.model, flat, self._sharpness(self.total - 1)).mean() / self.config.dim**2
+            mean = entropy(logits).mean().double() if self.config.setting == "entropy" else compute
+            both = self.processes.add_up(torch.stack([compute, mean])) / self.processes.world
+            self.objective.observe(*both.tolist())
+
+    def _end_epoch(self) -> None:
+        self._emit("train", self.epoch_tally)
+        self.epoch_tally = Tally(self.layers)
+        tally, _ = evaluate(self.model, self.valid)
+        row = self._emit("valid", tally)
+        # Of two models the better: one that keeps the budget, then the sharper mask, then fewer bits.
+        missed = 0.0
+        if self.config.budget and abs(row["compute"] / self.config.budget**2 - 1) > BUDGET_TOLERANCE:
+            missed = 1.0
+        rank = [missed, -self.model.sharpness, row["bits"]]
+        if self.best is None or rank < self.best:
+            self.best = rank
+            self.save("best")
+
+    def _emit(self, split: str, tally: Tally, **more: float) -> Row:
+        """A row of metrics, over all processes: to the file, to TensorBoard, to the caller."""
+        tally.sums = self.processes.add_up(tally.sums)
+        corpus = self.corpus
+        row = {"step": self.step, "epoch": round(self.epoch, 4), "split": split} | tally.summary(
+            self.config.unit, self.config.dim, corpus.kind, corpus.vocab.buffer
+        )
+        row |= {"sharpness": self.model.sharpness, "lr": self.optimizer.param_groups[0]["lr"]} | more
+        if self.objective:
+            row |= {"target": self.objective.target, "weight": self.objective.weight}
+        if self.processes.first:
+            with open(self.folder / "metrics.jsonl", "a") as file:
+                file.write(json.dumps(row) + "\n")
+            if self.board:
+                for name, value in row.items():
+                    if name not in ("step", "split"):
+                        self.board.add_scalar(f"{split}/{name}", value, self.step)
+            self.on_row(row)
+        return row
+
+    # Checkpoints
+
+    def save(self, name: str) -> None:
+        """`last` has all that a resumed run needs; `best` has the model alone. Every process must call it."""
+        config, training = self.config, self._training_state() if name == "last" else {}
+        if not self.processes.first:
+            return
+        described = {
+            "unit": config.unit,
+            "dim": config.dim,
+            "layers": config.layers,
+            "sharpness": self.model.sharpness,
+            "epsilon": config.epsilon,
+            "precision": "f32",
+            "kind": self.corpus.kind,
+            "buffer": self.corpus.vocab.buffer,
+            "dropout": config.dropout,
+            "corpus": config.corpus,
+        }
+        progress = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "best": self.best,
+            "config": config.to_json(),
+            "objective": self.objective.state() if self.objective else {},
+            "corpus": fingerprint(self.corpus),
+        }
+        checkpoint.write(
+            self.folder / f"{name}.safetensors",
+            checkpoint.Checkpoint(described, self.corpus.vocab, self.model.state_dict(), training, progress),
+        )
+
+    def _training_state(self) -> dict[str, Tensor]:
+        gather = self.processes.gather
+        tensors = {
+            "rng": gather(torch.get_rng_state().unsqueeze(0).to(self.processes.device), 0),
+            "epoch_tally": self.processes.add_up(self.epoch_tally.sums.clone()),
+            "recent": self.processes.add_up(self.recent.sums.clone()),
+        }
+        if self.state is not None:
+            tensors["state"] = gather(self.state, 1)
+        if self.processes.device.type == "cuda":
+            rng = torch.cuda.get_rng_state(self.processes.device)
+            tensors["rng_cuda"] = gather(rng.unsqueeze(0).to(self.processes.device), 0)
+        for name, parameter in self.model.named_parameters():
+            for key, value in self.optimizer.state[parameter].items():
+                tensors[f"adam.{name}.{key}"] = value
+        return tensors
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Continue where `saved` (a `last` checkpoint) stopped."""
+        progress, tensors = saved.progress, saved.training
+        if progress["corpus"] != fingerprint(self.corpus):
+            raise VcdeployError(
+                f"the corpus {self.config.corpus} is not what this run was trained on "
+                f"(length and checksum {fingerprint(self.corpus)}, then {progress['corpus']}): bring the old text "
+                f"back, or start a new run"
+            )
+        processes = self.processes
+        self.model.load_state_dict(saved.model)
+        self.step, self.best = progress["step"], progress["best"]
+        if "state" in tensors:
+            self.state = tensors["state"][:, self.train.mine].to(processes.device)
+        if processes.first:  # sums over all processes: one of them carries them on
+            self.epoch_tally.sums, self.recent.sums = tensors["epoch_tally"], tensors["recent"]
+        if len(tensors["rng"]) == processes.world:
+            torch.set_rng_state(tensors["rng"][processes.rank])
+            if "rng_cuda" in tensors and processes.device.type == "cuda":
+                torch.cuda.set_rng_state(tensors["rng_cuda"][processes.rank], processes.device)
+        for name, parameter in self.model.named_parameters():
+            prefix = f"adam.{name}."
+            moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            step = moments.pop("step")
+            self.optimizer.state[parameter] = {
+                "step": step,
+                **{key: value.to(processes.device) for key, value in moments.items()},
+            }
+        if self.objective:
+            self.objective.restore(progress["objective"])
+        if processes.first:
+            _forget_rows_after(self.folder / "metrics.jsonl", self.step)
+
+    # Signals
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the run after the step at hand; a second one ends it at once."""
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.stop_signal is not None:
+                raise KeyboardInterrupt
+            self.stop_signal = number
+
+        before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _agreed_signal(self) -> int:
+        """The signal any process has received, 0 for none: all stop at the same step."""
+        mine = torch.tensor([float(self.stop_signal or 0)])
+        if self.processes.world == 1:
+            return int(mine)
+        received = self.processes.gather(mine.to(self.processes.device), 0)
+        return int(received.max())
+
+
+def fingerprint(corpus: Corpus) -> str:
+    """Length and checksum of the training split."""
+    ids = np.ascontiguousarray(corpus.splits["train"])
+    return f"{len(ids)}-{zlib.crc32(ids.tobytes()):08x}"
+
+
+def _guided(config: TrainConfig, corpus: Corpus) -> Tensor | None:
+    """bool [vocab]: the symbols of --guide; None where there are none, or the boundaries decide."""
+    if not config.guide or config.guide == "boundaries":
+        return None
+    wanted = config.guide.split() if corpus.kind == "music" else list(config.guide)
+    unknown = [symbol for symbol in wanted if symbol not in corpus.vocab.symbols]
+    if unknown:
+        raise VcdeployError(
+            f"--guide names {unknown[0]!r}, which {corpus.name} has not; its symbols: {' '.join(corpus.vocab.symbols)}"
+        )
+    return torch.tensor([symbol in wanted for symbol in corpus.vocab.symbols])
+
+
+def _forget_rows_after(path: Path, step: int) -> None:
+    """What a killed run logged after its last checkpoint will be logged again."""
+    if path.exists():
+        rows = [line for line in path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
+        checkpoint.write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
+
+
+@contextmanager
+def _board(folder: Path | None) -> Iterator[Any]:
+    """A TensorBoard writer if tensorboard is installed and this process writes; else None."""
+    if folder is None:
+        yield None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield None
+        return
+    with SummaryWriter(folder / "tensorboard") as writer:
+        yield writer

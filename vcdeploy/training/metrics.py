@@ -1,0 +1,56 @@
+"""What is measured everywhere alike: loss, bits or perplexity, mean m and its spread, rnn_d, macs."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vcdeploy.analysis import cost
+from vcdeploy.units import LanguageModel
+from vcdeploy.units.scheduler import active
+from vcdeploy.units.variable import VariableUnit
+
+
+def active_squares(model: LanguageModel, m: Tensor, sharpness: float | None = None) -> Tensor:
+    """a² for every m [..., layers], at the model's sharpness or another."""
+    unit = model.unit
+    if isinstance(unit, VariableUnit):
+        return active(m.detach(), unit.dim, sharpness or unit.sharpness, unit.epsilon).double() ** 2
+    return (m.detach().double() * unit.dim) ** 2
+
+
+class Tally:
+    """Sums over symbols, in one float64 tensor so that processes can add theirs up.
+
+    Layout: nats, symbols, then for every layer the sums of m, m² and a².
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.sums = torch.zeros(2 + 3 * layers, dtype=torch.float64)
+
+    def add(self, model: LanguageModel, nats: float, m: Tensor) -> None:
+        """m [symbols, layers] of the symbols whose loss summed to nats."""
+        shares = m.detach().double()
+        per_layer = torch.stack([shares, shares**2, active_squares(model, m)], 1).sum(0)  # [3, layers]
+        head = torch.tensor([nats, len(m)], dtype=torch.float64)
+        self.sums += torch.cat([head, per_layer.flatten().cpu()])
+
+    def summary(self, unit: str, dim: int, kind: str, buffer: int = 0) -> dict[str, Any]:
+        nats, symbols = self.sums[:2].tolist()
+        m, m2, a2 = (self.sums[2:].view(3, -1) / symbols).tolist()
+        mean = sum(m) / len(m)
+        result: dict[str, Any] = {
+            "loss": nats / symbols,
+            "bits": nats / symbols / math.log(2),
+            "m": mean,
+            "m_spread": math.sqrt(max(0.0, sum(m2) / len(m2) - mean**2)),
+            "rnn_d": cost.rnn_d(unit, dim, a2),
+            "macs": cost.macs(unit, dim, a2),
+            "compute": sum(a2) / len(a2) / dim**2,
+        }
+        if kind == "music":
+            result["perplexity"] = math.exp(nats / symbols)
+        if kind == "bits":
+            result["bits_per_character"] = result["bits"] * (8 + buffer)
+        return result

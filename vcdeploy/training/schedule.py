@@ -1,0 +1,20 @@
+"""The two schedules, as pure functions of the step: learning rate, and sharpness of the mask."""
+
+import math
+
+
+def learning_rate(step: int, total: int, peak: float, warmup: int, decay: str) -> float:
+    """Linear warm-up to the peak, then decay to a tenth of it at the last step (or none)."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    done = min(1.0, (step - warmup) / max(1, total - warmup))
+    if decay == "cosine":
+        return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+    if decay == "linear":
+        return peak * (1 - 0.9 * done)
+    return peak
+
+
+def sharpness(step: int, every: int, start: float, growth: float, end: float) -> float:
+    """From start up by growth after every so many steps (an epoch's, unless told otherwise) to end."""
+    return min(end, round(start + growth * (step // every), 10))

@@ -1,0 +1,64 @@
+"""A long sequence as B parallel streams, cut into segments for truncated back-propagation."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vcdeploy.errors import VcdeployError
+
+
+def stream_bounds(batch: int, rank: int, world: int) -> slice:
+    """Which of the B streams a process holds."""
+    if batch % world:
+        raise VcdeployError(f"--batch {batch} cannot be shared among {world} processes: make it a multiple of {world}")
+    share = batch // world
+    return slice(rank * share, (rank + 1) * share)
+
+
+class Streams:
+    """ids cut into `batch` contiguous streams; segment k is inputs, targets and boundaries, [T, b] each.
+
+    For training every stream is equally long and a remainder shorter than a segment is left out. With
+    `exact` (for evaluation) every symbol but the first is a target exactly once; the padding at the end of
+    the last streams has target -1.
+    """
+
+    def __init__(
+        self,
+        ids: np.ndarray,
+        batch: int,
+        length: int,
+        *,
+        boundaries: np.ndarray | None = None,
+        exact: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        pairs = len(ids) - 1
+        steps = -(-pairs // batch) if exact else pairs // batch
+        if pairs < 1 or (not exact and steps < length):
+            raise VcdeployError(
+                f"the corpus has {len(ids)} symbols, too few for {batch} streams of at least {length}: "
+                f"lower --batch or --bptt, or give more text"
+            )
+        self.length = length
+        self.mine = stream_bounds(batch, rank, world)
+        self.pairs = pairs
+        self.inputs = self._lay_out(ids[:-1], steps, batch, 0)
+        self.targets = self._lay_out(ids[1:], steps, batch, -1)
+        self.boundaries = None if boundaries is None else self._lay_out(boundaries[:-1], steps, batch, 0)
+        self.segments = -(-steps // length) if exact else steps // length
+
+    def _lay_out(self, values: np.ndarray, steps: int, batch: int, padding: int) -> np.ndarray:
+        """[batch, steps], this process's rows only."""
+        short = steps * batch - len(values)
+        if short > 0:
+            values = np.concatenate([values.astype(np.int32), np.full(short, padding, np.int32)])
+        return values[: steps * batch].reshape(batch, steps)[self.mine]
+
+    def segment(self, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        def cut(values: np.ndarray) -> Tensor:
+            part = values[:, k * self.length : (k + 1) * self.length].T
+            return torch.from_numpy(np.ascontiguousarray(part, dtype=np.int64))
+
+        return cut(self.inputs), cut(self.targets), None if self.boundaries is None else cut(self.boundaries)

@@ -1,0 +1,101 @@
+"""The dense units of the paper's comparisons: Elman RNN, GRU, LSTM, and the Conditional RNN.
+
+They answer to the same call as the variable units (vcdeploy.units.variable) and report m = 1: every dimension at
+every step. Like them they have no biases; the first layer's would be the embedding's anyway.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class DenseUnit(nn.Module):
+    """A stack of one of PyTorch's own fused units; S is `state_rows` a layer: h; for the LSTM h, then c."""
+
+    cell: ClassVar[type[nn.RNN | nn.GRU | nn.LSTM]]
+    state_rows: ClassVar[int] = 1
+    has_scheduler: ClassVar[bool] = False
+
+    def __init__(self, dim: int, layers: int = 1, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dim = dim
+        self.layers = nn.ModuleList(self.cell(dim, dim, bias=False) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        rows = self.state_rows
+        if state is None:
+            state = x.new_zeros(len(self.layers) * rows, x.shape[1], self.dim)
+        states: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            before = state[index * rows : (index + 1) * rows].split(1)
+            x, after = layer(x if index == 0 else self.dropout(x), before[0] if rows == 1 else before)
+            states.extend([after] if rows == 1 else after)
+        return x, torch.cat(states), x.new_ones(*x.shape[:2], len(self.layers))
+
+
+class RNN(DenseUnit):
+    """The Elman unit."""
+
+    cell = nn.RNN
+
+
+class GRU(DenseUnit):
+    """The gated recurrent unit (PyTorch's form: the reset gate acts after its matrix)."""
+
+    cell = nn.GRU
+
+
+class LSTM(DenseUnit):
+    """The long short-term memory."""
+
+    cell = nn.LSTM
+    state_rows = 2
+
+
+class CRNN(nn.Module):
+    """The Conditional RNN: a fast layer at every step, and a slow layer that updates only at boundaries.
+
+    fast_t = tanh(U fast_{t-1} + V x_t + W slow_{t-1})
+    slow_t = tanh(U' slow_{t-1} + V' fast_t) at a boundary, slow_{t-1} elsewhere
+
+    Boundaries [T, B] are given: word ends for characters, character ends for bits. State rows: fast, slow.
+    m [T, B, 2] is 1 for the fast layer, and 1 at boundaries, 0 elsewhere for the slow one. W slow changes only
+    at boundaries and is kept in between, which is how the cost is counted (vcdeploy.analysis.cost).
+    """
+
+    state_rows: ClassVar[int] = 2
+    has_scheduler: ClassVar[bool] = False
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        bound = dim**-0.5
+        self.fast_U, self.fast_V, self.fast_W, self.slow_U, self.slow_V = (
+            nn.Parameter(torch.empty(dim, dim).uniform_(-bound, bound)) for _ in range(5)
+        )
+
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, boundaries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if boundaries is None or boundaries.shape != x.shape[:2]:
+            raise ValueError(f"CRNN needs boundaries [T, B] = {list(x.shape[:2])} with every x [T, B, D]")
+        if state is None:
+            state = x.new_zeros(2, x.shape[1], self.dim)
+        fast, slow = state
+        from_x = linear(x, self.fast_V)
+        ends = boundaries.to(torch.bool).unsqueeze(-1)  # [T, B, 1]
+        outputs = []
+        from_slow = linear(slow, self.fast_W)
+        for from_x_t, end in zip(from_x, ends, strict=True):
+            fast = torch.tanh(linear(fast, self.fast_U) + from_x_t + from_slow)
+            outputs.append(fast)
+            if end.any():
+                new = torch.tanh(linear(slow, self.slow_U) + linear(fast, self.slow_V))
+                slow = torch.where(end, new, slow)
+                from_slow = linear(slow, self.fast_W)
+        y = torch.stack(outputs)
+        m = torch.stack([y.new_ones(x.shape[:2]), boundaries.to(y.dtype)], -1)
+        return y, torch.stack([fast, slow]), m

@@ -1,0 +1,119 @@
+"""VCRNN, VCGRU and VCLSTM as modules for anyone's network: stacks of layers, each with its own scheduler."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vcdeploy import kernels
+
+
+class VariableLayer(nn.Module):
+    """The parameters of one layer: U, V [G·D, D], the scheduler's u, v [D] and b [1]."""
+
+    def __init__(self, dim: int, gates: int, initial_share: float) -> None:
+        super().__init__()
+        self.U = nn.Parameter(torch.empty(gates * dim, dim))
+        self.V = nn.Parameter(torch.empty(gates * dim, dim))
+        self.u = nn.Parameter(torch.empty(dim))
+        self.v = nn.Parameter(torch.empty(dim))
+        self.b = nn.Parameter(torch.logit(torch.tensor([initial_share])))
+        bound = dim**-0.5
+        for weight in (self.U, self.V, self.u, self.v):
+            nn.init.uniform_(weight, -bound, bound)
+
+
+class VariableUnit(nn.Module):
+    """What the three units share: layers, states in one tensor, the sharpness of the mask.
+
+    forward: x [T, B, D], state [S, B, D] or None (zeros) -> y [T, B, D], state [S, B, D], m [T, B, layers].
+    S is `state_rows` a layer: h; for VCLSTM h, then c. Dropout acts between layers, in training only.
+    """
+
+    gates: ClassVar[int]
+    state_rows: ClassVar[int] = 1
+    has_scheduler: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        layers: int = 1,
+        *,
+        dropout: float = 0.0,
+        sharpness: float = 1.0,
+        epsilon: float = 1e-3,
+        initial_share: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if dim < 1 or layers < 1:
+            raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
+        if sharpness <= 0 or not 0 < epsilon < 0.5 or not 0 < initial_share < 1:
+            raise ValueError(
+                f"sharpness must be above 0 ({sharpness}), epsilon between 0 and 0.5 ({epsilon}), "
+                f"initial_share between 0 and 1 ({initial_share})"
+            )
+        self.dim, self.sharpness, self.epsilon = dim, sharpness, epsilon
+        self.layers = nn.ModuleList(VariableLayer(dim, self.gates, initial_share) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        if x.dim() != 3 or x.shape[0] == 0 or x.shape[2] != self.dim:
+            raise ValueError(
+                f"{type(self).__name__} takes x of shape [T, B, {self.dim}] with T > 0, not {list(x.shape)}"
+            )
+        rows = len(self.layers) * self.state_rows
+        if state is None:
+            state = x.new_zeros(rows, x.shape[1], self.dim)
+        if state.shape != (rows, x.shape[1], self.dim):
+            raise ValueError(
+                f"{type(self).__name__} takes a state of shape {[rows, x.shape[1], self.dim]}, not {list(state.shape)}"
+            )
+        states: list[Tensor] = []
+        shares: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            before = state[index * self.state_rows : (index + 1) * self.state_rows]
+            x, after, m = self.run_layer(layer, x if index == 0 else self.dropout(x), before)
+            states.extend(after)
+            shares.append(m)
+        return x, torch.stack(states), torch.stack(shares, -1)
+
+    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        """One layer over the sequence: y, its state rows, m [T, B]."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, sharpness={self.sharpness}, epsilon={self.epsilon}"
+
+
+class VCRNN(VariableUnit):
+    """The Elman unit with variable computation."""
+
+    gates = 1
+
+    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
+        y, h, m = kernels.vcrnn(x, state[0], *weights, self.sharpness, self.epsilon)
+        return y, [h], m
+
+
+class VCGRU(VariableUnit):
+    """The gated recurrent unit with variable computation."""
+
+    gates = 3
+
+    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
+        y, h, m = kernels.vcgru(x, state[0], *weights, self.sharpness, self.epsilon)
+        return y, [h], m
+
+
+class VCLSTM(VariableUnit):
+    """The long short-term memory with variable computation; its state rows are h, then c."""
+
+    gates = 4
+    state_rows = 2
+
+    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
+        y, h, m, c = kernels.vclstm(x, state[0], *weights, state[1], self.sharpness, self.epsilon)
+        return y, [h, c], m

@@ -1,0 +1,1 @@
+"""The zoo: small trained models that ship with the package."""
