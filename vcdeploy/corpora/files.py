@@ -1,0 +1,103 @@
+"""A user's own files: UTF-8 text and ABC tunes, plain or xz, one file or a folder of them."""
+
+import lzma
+from pathlib import Path
+
+from vcdeploy.corpora import tunes
+from vcdeploy.corpora.material import SPLITS, Material, cut
+from vcdeploy.errors import VcdeployError
+
+
+def read_bytes(path: Path) -> bytes:
+    """What `path` holds, unpacked if it is .xz."""
+    try:
+        data = path.read_bytes()
+        return lzma.decompress(data) if path.suffix == ".xz" else data
+    except (lzma.LZMAError, EOFError) as error:
+        raise VcdeployError(f"{path} does not unpack ({error}); copy or download it again") from error
+    except OSError as error:
+        raise VcdeployError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, without its byte order mark; its line ends stay as they are."""
+    data = read_bytes(path)
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise VcdeployError(
+            f"{path} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path.name} > utf8.txt"
+        )
+    if b"\0" in data:
+        raise VcdeployError(f"{path} is not text: byte {data.index(0)} is NUL; give a UTF-8 text file")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise VcdeployError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02X} at offset {error.start} (line {line}); "
+            f"convert it, for example: iconv -f ISO-8859-1 -t UTF-8 {path.name} > utf8.txt"
+        ) from error
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise VcdeployError(f"{path} is empty; a corpus needs some text")
+    return text
+
+
+def read_path(path: Path, kind: str | None) -> Material:
+    """The material at `path`, as text or music: as `kind` says, else as the names of the files say."""
+    given = _given_splits(path) if path.is_dir() else {}
+    files = list(given.values()) or (_folder(path, kind) if path.is_dir() else [path])
+    if kind == "music" or (kind is None and all(map(_holds_tunes, files))):
+        read = [tunes.read(read_text(file), file) for file in files]
+        if given:
+            return tunes.given(dict(zip(given, read, strict=True)), str(path))
+        return tunes.divide([tune for of_file in read for tune in of_file], str(path))
+    if given:
+        return Material("text", {split: read_text(file) for split, file in given.items()})
+    *earlier, last = map(read_text, files)
+    return cut("".join(text if text.endswith("\n") else text + "\n" for text in earlier) + last, str(path))
+
+
+def _plain_name(path: Path) -> str:
+    return path.name.removesuffix(".xz").lower()
+
+
+def _holds_tunes(path: Path) -> bool:
+    return _plain_name(path).endswith(".abc") or _plain_name(path) in tunes.DUMPS
+
+
+def _given_splits(folder: Path) -> dict[str, Path]:
+    """The files of a folder that is already split, or none: train.txt, valid.txt, test.txt (or .abc)."""
+    for suffix in (".txt", ".abc"):
+        found = {split: _plain_or_xz(folder / f"{split}{suffix}") for split in SPLITS}
+        given = {split: path for split, path in found.items() if path}
+        if "train" in given and len(given) > 1:
+            if missing := [f"{split}{suffix}" for split in SPLITS if split not in given]:
+                raise VcdeployError(f"{folder} has train{suffix} but no {missing[0]}; all three are needed")
+            return given
+    return {}
+
+
+def _plain_or_xz(path: Path) -> Path | None:
+    return next((p for p in (path, path.with_name(path.name + ".xz")) if p.is_file()), None)
+
+
+def _folder(folder: Path, kind: str | None) -> list[Path]:
+    """The files of a folder that make its corpus, sorted: tunes or .txt files, else all that is UTF-8."""
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
+    texts = [p for p in files if _plain_name(p).endswith(".txt")]
+    music = [p for p in files if _holds_tunes(p)]
+    chosen = texts or music if kind in ("text", "bits") else music or texts
+    chosen = chosen or [p for p in files if _reads_as_text(p)]
+    if not chosen:
+        raise VcdeployError(
+            f"{folder} has no text: none of its {len(files)} files is UTF-8; add .txt or .abc"
+        )
+    return chosen
+
+
+def _reads_as_text(path: Path) -> bool:
+    try:
+        read_text(path)
+    except VcdeployError:
+        return False
+    return True
