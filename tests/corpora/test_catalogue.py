@@ -49,9 +49,7 @@ def test_ptb_has_the_published_numbers(data_dir: Path) -> None:
         ("en", (19_835_542, 1_764_459, 1_987_085)),
     ],
 )
-def test_europarl_is_cut_between_proceedings(
-    data_dir: Path, language: str, expected: tuple[int, ...]
-) -> None:
+def test_europarl_is_cut_between_proceedings(data_dir: Path, language: str, expected: tuple[int, ...]) -> None:
     needs(data_dir / f"europarl/europarl.{language}.txt")
     corpus = load(f"europarl-{language}", data_dir=data_dir)
     assert sizes(corpus) == expected
@@ -84,9 +82,7 @@ def text8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A text8 of 4,000 characters, whose sums the catalogue is made to expect."""
     text = "".join(np.random.default_rng(0).choice(list(" abcdefghijklmnopqrstuvwxyz"), 4000))
     whole = replace(catalogue.TEXT8, digest="sha1:" + hashlib.sha1(text.encode()).hexdigest())
-    prefix = replace(
-        catalogue.TEXT8_PREFIX, digest="sha256:" + hashlib.sha256(text[:1000].encode()).hexdigest()
-    )
+    prefix = replace(catalogue.TEXT8_PREFIX, digest="sha256:" + hashlib.sha256(text[:1000].encode()).hexdigest())
     (tmp_path / "text8").mkdir()
     with zipfile.ZipFile(tmp_path / "text8/text8.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("text8", text)
@@ -141,9 +137,7 @@ def test_other_contents_under_a_known_name(tmp_path: Path) -> None:
         ("thesession", "thesession/tunes.csv", "permission"),
     ],
 )
-def test_what_cannot_be_fetched_says_where_it_goes(
-    name: str, place: str, source: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_fetched_says_where_it_goes(name: str, place: str, source: str, tmp_path: Path) -> None:
     with pytest.raises(VcdeployError) as error:
         load(name, data_dir=tmp_path)
     assert str(tmp_path / place) in str(error.value)

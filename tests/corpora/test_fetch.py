@@ -81,9 +81,7 @@ def test_a_file_arrives_whole(server: Server, tmp_path: Path, length: bool) -> N
 def test_a_broken_transfer_is_told_and_taken_up_again(server: Server, tmp_path: Path) -> None:
     server.cut = 300_000
     target = tmp_path / "file"
-    with pytest.raises(
-        VcdeployError, match=r"broke \(after 300,000 of 1,024,000 bytes\); run again to go on"
-    ):
+    with pytest.raises(VcdeployError, match=r"broke \(after 300,000 of 1,024,000 bytes\); run again to go on"):
         download(server.url(), target, digest=DIGEST)
     assert not target.exists()
     assert part(target).read_bytes() == BODY[:300_000]

@@ -126,9 +126,7 @@ def test_nothing_left_after_dropping(own: Path) -> None:
 
 
 def test_a_model_and_a_wish_that_disagree(own: Path) -> None:
-    with pytest.raises(
-        VcdeployError, match="the model reads bits with a buffer of 8, not text with a buffer of 0"
-    ):
+    with pytest.raises(VcdeployError, match="the model reads bits with a buffer of 8, not text with a buffer of 0"):
         load(str(own), kind="text", vocab=Vocabulary("01", "bits", 8))
     with pytest.raises(VcdeployError, match="not bits with a buffer of 24"):
         load(str(own), buffer=24, vocab=Vocabulary("01", "bits", 8))

@@ -139,8 +139,7 @@ def test_a_page_of_abc() -> None:
     symbols = "M:6/8 K:Dmaj |: A | d F F A F A | (3 B c d e2 f | g3 z3 | d6 :| [1 A2 B :| [2 M:2/4 c2 d2 ||"
     page = to_abc(symbols.split(), title="A jig", number=7)
     assert page == (
-        "X:7\nT:A jig\nM:6/8\nL:1/8\nK:Dmaj\n"
-        "|: A | dFF AFA | (3Bcde2f | g3 z3 |\nd6 :|[1 A2B :|[2 [M:2/4] c2 d2 ||\n"
+        "X:7\nT:A jig\nM:6/8\nL:1/8\nK:Dmaj\n|: A | dFF AFA | (3Bcde2f | g3 z3 |\nd6 :|[1 A2B :|[2 [M:2/4] c2 d2 ||\n"
     )
     assert parse(page) == symbols.split()
 

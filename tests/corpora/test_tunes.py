@@ -34,9 +34,7 @@ def test_settings_of_a_tune_share_a_key(title: str) -> None:
     assert title_key(title) == "kesh jig"
 
 
-@pytest.mark.parametrize(
-    ("title", "key"), [("The", "the"), ("42", "42"), ("No. 1", "no"), ("The 42nd", "42nd")]
-)
+@pytest.mark.parametrize(("title", "key"), [("The", "the"), ("42", "42"), ("No. 1", "no"), ("The 42nd", "42nd")])
 def test_a_title_keeps_something(title: str, key: str) -> None:
     assert title_key(title) == key
 
@@ -85,9 +83,7 @@ def test_tunes_that_are_left_out_are_counted() -> None:
 
 def test_an_abc_file_is_music(tmp_path: Path) -> None:
     path = tmp_path / "tunes.abc"
-    path.write_text(
-        "".join(abc(i, f"Tune {'abcdefghij'[i % 10]}{i // 10}x", "GAB cde" + "f" * i) for i in range(90))
-    )
+    path.write_text("".join(abc(i, f"Tune {'abcdefghij'[i % 10]}{i // 10}x", "GAB cde" + "f" * i) for i in range(90)))
     corpus = load(str(path))
     assert corpus.kind == "music"
     assert corpus.left_out == {"unreadable": 0, "same as another": 0, "rare symbol": 0}

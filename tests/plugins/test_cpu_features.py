@@ -12,9 +12,7 @@ from vcdeploy import _native
 CPUINFO = Path("/proc/cpuinfo")
 
 
-@pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64") or not CPUINFO.exists(), reason="needs Linux on x86"
-)
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64") or not CPUINFO.exists(), reason="needs Linux on x86")
 def test_features_are_those_the_kernel_reports() -> None:
     line = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags"))
     flags = set(line.partition(":")[2].split())

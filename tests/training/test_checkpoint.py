@@ -88,7 +88,7 @@ def test_foreign_safetensors_and_garbled_headers_are_named(tmp_path: Path) -> No
     tensors = {"model.w": torch.zeros(3)}
     header = {"vcdeploy.format": checkpoint.FORMAT, "vcdeploy.checksum": checkpoint._checksum(tensors)}
     save_file(tensors, path, {**header, "vcdeploy.config": json.dumps({"kind": "text"})})
-    with pytest.raises(VcdeployError, match="lacks or garbles 'vcdeploy.vocab'"):
+    with pytest.raises(VcdeployError, match=r"lacks or garbles 'vcdeploy.vocab'"):
         checkpoint.read(path)
 
 
@@ -138,7 +138,7 @@ def test_full_disk_keeps_the_old_file_and_rescues_the_new(tmp_path: Path, monkey
 
 def test_full_disk_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(VcdeployError, match="there is no earlier checkpoint. Free some space"):
+    with pytest.raises(VcdeployError, match=r"there is no earlier checkpoint\. Free some space"):
         checkpoint.write(tmp_path / "last.safetensors", make())
     assert os.listdir(tmp_path) == []
 

@@ -10,7 +10,7 @@ from vcdeploy.training.config import TrainConfig
     ("wrong", "message"),
     [
         ({"dim": 0}, "--dim must be at least 1, not 0"),
-        ({"target": 1.5}, "--target must be from 0 to 1, not 1.5"),
+        ({"target": 1.5}, "--target must be between 0 and 1, not 1.5"),
         ({"budget": 1.0}, "--budget must be between 0 and 1, not 1.0"),
         ({"buffer": 4}, "--buffer must be 0, 8 or 24, not 4"),
         ({"epochs": 0.0}, "--epochs must be above 0"),
@@ -18,6 +18,8 @@ from vcdeploy.training.config import TrainConfig
         ({"unit": "crnn", "layers": 2}, "--layers must be 1 with --unit crnn"),
         ({"setting": "guide"}, "--setting guide needs --guide"),
         ({"guide": " "}, "--guide has no effect in --setting learn"),
+        ({"budget": 0.5, "weight": 0.1}, "--budget steers the weight itself"),
+        ({"budget": 0.5, "setting": "entropy"}, "--budget steers the weight itself"),
         ({"lr": float("nan")}, "--lr must be above 0, not nan"),
     ],
 )
@@ -33,10 +35,10 @@ def test_round_trip() -> None:
 
 def test_foreign_settings_are_refused() -> None:
     values = TrainConfig().to_json()
-    with pytest.raises(VcdeployError, match="differ .* in: colour"):
+    with pytest.raises(VcdeployError, match=r"differ .* in: colour"):
         TrainConfig.from_json({**values, "colour": 1})
     with pytest.raises(VcdeployError, match="dim is 'big'"):
         TrainConfig.from_json({**values, "dim": "big"})
     del values["dim"]
-    with pytest.raises(VcdeployError, match="differ .* in: dim"):
+    with pytest.raises(VcdeployError, match=r"differ .* in: dim"):
         TrainConfig.from_json(values)

@@ -237,3 +237,20 @@ def test_evaluation_does_not_depend_on_the_cut(make_trainer: MakeTrainer, tmp_pa
     nats = torch.nn.functional.cross_entropy(logits[:, 0], torch.from_numpy(ids.astype("int64")[1:]), reduction="sum")
     assert one.sums[0].item() == pytest.approx(nats.item(), rel=1e-12)
     assert abs(m[:, 0] - shares[:, 0, 0].detach().numpy()).max() < 1e-12
+
+
+def test_a_budget_below_the_masks_reach_is_refused_at_once(make_trainer: MakeTrainer) -> None:
+    with pytest.raises(VcdeployError, match=r"--budget 0.5 cannot be met: .* the mask covers 12 of 16 dimensions"):
+        make_trainer(budget=0.5, sharpness_end=0.55)
+
+
+@pytest.mark.parametrize("settings", [{"budget": 0.6}, {"target": 0.5}], ids=["budget", "target"])
+def test_training_meets_what_it_may_spend_and_varies(make_trainer: MakeTrainer, settings: dict[str, float]) -> None:
+    trainer = make_trainer(unit="vcrnn", dim=32, epochs=8.0, lr=0.005, **settings)
+    trainer.run()
+    last = rows(trainer, "train")[-1]
+    if "budget" in settings:
+        assert math.sqrt(last["compute"]) == pytest.approx(0.6, rel=0.02)
+    else:
+        assert last["m"] == pytest.approx(0.5, rel=0.02)
+    assert last["m_spread"] > 0.05

@@ -1,5 +1,6 @@
 """The penalty in all its settings, and the steering of a budget."""
 
+import json
 import math
 
 import pytest
@@ -53,7 +54,41 @@ def test_entropy_setting_pulls_uncertain_steps_up_and_certain_ones_down() -> Non
     targets = objective.targets(logits, TOKENS[:1], None)
     assert isinstance(targets, torch.Tensor)
     assert targets.flatten().tolist() == [pytest.approx(0.8), pytest.approx(0.0, abs=1e-6)]  # mean 0.4
-    objective.observe(compute=0.5, mean_entropy=math.log(4))
+    objective.observe(mean_share=0.5, mean_square=0.5, mean_entropy=math.log(4))
     targets = objective.targets(logits, TOKENS[:1], None)
     assert isinstance(targets, torch.Tensor)
     assert targets.flatten().tolist() == [pytest.approx(0.4), pytest.approx(0.0, abs=1e-6)]
+
+
+@pytest.mark.parametrize("settings", [{"target": 0.3}, {"budget": 0.3}], ids=["target", "budget"])
+def test_steering_meets_its_goal_on_a_moving_plant(settings: dict[str, float]) -> None:
+    """A stand-in for training: m answers to the weight with delay, and wants more as the model learns."""
+    objective = Objective(TrainConfig(**settings))  # type: ignore[arg-type]
+    m, hunger, spent = 0.6, 0.3, []
+    for _ in range(3000):
+        m += 0.02 * (hunger / (hunger + objective.weight) - m)  # towards where hunger and weight balance
+        hunger *= 1.00012  # on ptb the weight a VCRNN needs grew 1.7 times in 4,400 steps
+        objective.observe(m, m**2, 0.0)
+        spent.append(m)
+    assert spent[-1] == pytest.approx(0.3, rel=0.01)
+    assert all(each == pytest.approx(0.3, rel=0.05) for each in spent[1000:])
+
+
+def test_steered_penalty_pulls_every_step_alike() -> None:
+    objective = Objective(TrainConfig(target=0.5))
+    shares = M.clone().requires_grad_()
+    objective(torch.zeros(2, 2, 3), shares, TOKENS, None).backward()
+    assert shares.grad is not None
+    assert shares.grad.unique().tolist() == [pytest.approx(objective.weight / 4)]
+
+
+def test_a_steered_objective_continues_where_it_was() -> None:
+    config = TrainConfig(budget=0.3)
+    one, other = Objective(config), Objective(config)
+    for step in range(50):
+        one.observe(0.5, 0.25 + step / 1000, 0.0)
+    other.restore(json.loads(json.dumps(one.state())))
+    one.observe(0.5, 0.2, 0.0)
+    other.observe(0.5, 0.2, 0.0)
+    assert one.weight == other.weight
+    assert one.state() == other.state()

@@ -1,8 +1,10 @@
 """Learning rate and sharpness as functions of the step."""
 
+from itertools import pairwise
+
 import pytest
 
-from vcdeploy.training.schedule import learning_rate, sharpness
+from vcdeploy.training.schedule import growth_interval, learning_rate, sharpness
 
 
 def test_sharpness_is_the_papers_by_default() -> None:
@@ -16,13 +18,26 @@ def test_sharpness_by_step_and_fixed() -> None:
     assert sharpness(10**6, 3, 0.5, 0.0, 2.0) == 0.5
 
 
+@pytest.mark.parametrize(("epochs", "interval"), [(10, 70), (40, 70), (5, 35), (1, 7), (0.01, 1)])
+def test_short_runs_reach_full_sharpness_too(epochs: float, interval: int) -> None:
+    how = (0.1, 0.1, 1.0)
+    assert growth_interval(70, round(70 * epochs), *how) == interval
+    if epochs >= 1:
+        assert sharpness(round(0.95 * 70 * epochs), interval, *how) == 1.0
+
+
+def test_a_sharpness_that_does_not_grow_has_an_interval_too() -> None:
+    assert growth_interval(70, 700, 0.5, 0.0, 1.0) == 70
+    assert growth_interval(70, 700, 0.5, 0.1, 0.5) == 70
+
+
 @pytest.mark.parametrize("decay", ["cosine", "linear"])
 def test_learning_rate_warms_up_and_falls_to_a_tenth(decay: str) -> None:
     rates = [learning_rate(step, 1000, 0.01, 100, decay) for step in range(1001)]
     assert rates[0] == pytest.approx(0.0001)
     assert rates[99] == max(rates) == 0.01
     assert rates[1000] == pytest.approx(0.001)
-    assert all(later <= earlier for earlier, later in zip(rates[100:], rates[101:], strict=False))
+    assert all(later <= earlier for earlier, later in pairwise(rates[100:]))
 
 
 def test_no_warmup_no_decay() -> None:

@@ -52,5 +52,5 @@ def test_processes_share_the_streams(exact: bool) -> None:
 def test_too_little_text_and_odd_shares_are_errors() -> None:
     with pytest.raises(VcdeployError, match="103 symbols, too few for 32 streams"):
         Streams(IDS, 32, 5)
-    with pytest.raises(VcdeployError, match="--batch 3 .* multiple of 2"):
+    with pytest.raises(VcdeployError, match=r"--batch 3 .* multiple of 2"):
         Streams(IDS, 3, 5, rank=0, world=2)

@@ -34,8 +34,8 @@ def test_layers_feed_each_other_and_stack_h_then_c() -> None:
     zeros = torch.zeros(2, 5, dtype=torch.float64)
     hidden, rows, shares = x, [], []
     for layer in module.layers:
-        weights = tuple(layer.parameters())  # U, V, u, v, b
-        hidden, h, share, c = cells.vclstm(hidden, zeros, *weights, zeros, module.sharpness, module.epsilon)
+        U, V, u, v, b = layer.parameters()
+        hidden, h, share, c = cells.vclstm(hidden, zeros, U, V, u, v, b, zeros, module.sharpness, module.epsilon)
         rows += [h, c]
         shares.append(share)
     assert torch.equal(y, hidden)

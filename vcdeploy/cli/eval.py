@@ -24,7 +24,7 @@ from vcdeploy import extras
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True,
               help="Parallel streams, each from a zero state; 1 reads the text in one piece.")  # fmt: skip
 @click.option("--unknown", type=click.Choice(["error", "drop"]), default="error", show_default=True,
-              help="What to do with symbols the model has never seen: stop, or leave them out and say how many.")  # fmt: skip
+              help="Symbols the model never saw: stop, or leave them out and say how many.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; by default PyTorch's choice.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 def evaluate(
@@ -76,9 +76,10 @@ def evaluate(
     console.print(_spending(classes, summary["m"]))
 
 
-def _measures(summary: dict[str, float], config: dict[str, object]) -> Table:
+def _measures(summary: dict[str, float], config: dict[str, str]) -> Table:
+    symbol = {"text": "character", "bits": "bit", "music": "symbol"}[config["kind"]]
     names = {
-        "bits": f"bits per {'bit' if config['kind'] == 'bits' else 'symbol' if config['kind'] == 'music' else 'character'}",
+        "bits": f"bits per {symbol}",
         "bits_per_character": "bits per character",
         "perplexity": "perplexity",
         "m": "mean m",

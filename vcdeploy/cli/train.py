@@ -46,11 +46,15 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting("--initial-share", "The share m of the state that an untrained scheduler updates.", type=float)
 @_setting(
     "--budget",
-    "Share of the dense unit's rnn_d to spend; steers --target and --weight by itself.",
+    "Share of the dense unit's rnn_d to spend, instead of --target.",
     type=float,
 )
-@_setting("--target", "What the penalty pulls m to (where --budget starts from, if given).", type=float)
-@_setting("--weight", "Weight of the penalty beside the loss in nats.", type=float)
+@_setting("--target", "The mean of m to reach; with --weight, what the penalty pulls every m to.", type=float)
+@_setting(
+    "--weight",
+    "A fixed weight of the penalty (nats); by default it is steered until --target or --budget is met.",
+    type=float,
+)
 @_setting("--norm", "The penalty's norm.", type=click.Choice(["l1", "l2"]))
 @click.option("--above-only", is_flag=True, help="Penalise only m above the target.")
 @_setting(
@@ -64,7 +68,11 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting("--sharpness-start", "Sharpness of the mask at first.", type=float)
 @_setting("--sharpness-growth", "What it grows by, each time.", type=float)
 @_setting("--sharpness-end", "Where it stops growing.", type=float)
-@_setting("--sharpness-every", "Steps from one growth to the next; by default an epoch.", type=int)
+@_setting(
+    "--sharpness-every",
+    "Steps from one growth to the next; by default an epoch, or less in a run of fewer than ten.",
+    type=int,
+)
 @_setting("--epochs", "How often to go through the training text; a fraction is allowed.", type=float)
 @_setting("--batch", "Parallel streams through the text (over all processes).", type=int)
 @_setting("--bptt", "Steps that gradients flow back; the state is carried over.", type=int)

@@ -126,9 +126,8 @@ def _europarl(language: str, adjective: str, size: int, symbols: int, sha256: st
         page="https://www.statmt.org/europarl/",
         split="by proceedings: first 90 % of the files, next 5 %, last 5 %",
         parts=((DataFile(f"europarl/europarl.{language}.txt", f"sha256:{sha256}"),), (EUROPARL_FILES,)),
-        needs="This selection is not published as files of its own, and the public archive of Europarl v7 "
-        "does not rebuild it byte for byte. Copy it from a data folder that has it, or give the path of "
-        "your own Europarl text instead of this name.",
+        needs="This selection of Europarl v7 is not published as files of its own. Copy it from a data folder that "
+        "has it, or fetch the whole corpus from its page and give the path of the text instead of this name.",
     )
 
 
@@ -176,15 +175,9 @@ _ENTRIES = (
         split="first 90 %, next 5 %, last 5 %",
         parts=((TEXT8_PREFIX, TEXT8, TEXT8_ZIP),),
     ),
-    _europarl(
-        "cs", "Czech", 22_095_522, 202, "18f3581906478ebb061d9afb35d57c587a7e8132990212f7485fb89694138bcc"
-    ),
-    _europarl(
-        "de", "German", 26_714_446, 188, "62dadb254984a37b72838048615a8a0f8b907678540ffb2438a668877f920707"
-    ),
-    _europarl(
-        "en", "English", 23_587_086, 180, "2783bd39dc3a7c413f3feb8ab46816f25ec0c4cce48f6aadb67675e79dea2956"
-    ),
+    _europarl("cs", "Czech", 22_095_522, 202, "18f3581906478ebb061d9afb35d57c587a7e8132990212f7485fb89694138bcc"),
+    _europarl("de", "German", 26_714_446, 188, "62dadb254984a37b72838048615a8a0f8b907678540ffb2438a668877f920707"),
+    _europarl("en", "English", 23_587_086, 180, "2783bd39dc3a7c413f3feb8ab46816f25ec0c4cce48f6aadb67675e79dea2956"),
     Entry(
         name="irish",
         kind="music",

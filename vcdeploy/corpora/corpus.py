@@ -29,14 +29,8 @@ class Corpus:
     left_out: Mapping[str, int] = field(default_factory=dict)  # tunes, by reason
 
     def boundaries(self, split: str) -> Mask:
-        """Where a unit above the symbol ends: at white space; a byte's last bit with its buffer; a bar."""
-        ids = self._ids(split)
-        if self.kind == "bits":
-            period = 8 + self.vocab.buffer
-            return np.asarray(np.arange(len(ids)) % period == period - 1)
-        if self.kind == "text":
-            return self._where(ids, str.isspace)
-        return self._where(ids, lambda s: music.role(s) == "bar")
+        """Where a unit above the symbol ends, as `Vocabulary.boundaries` says."""
+        return self.vocab.boundaries(self._ids(split))
 
     def classes(self, split: str) -> dict[str, Mask]:
         """Positions by what is read there, in display order; classes may overlap, empty ones are left out.

@@ -23,9 +23,7 @@ def read_text(path: Path) -> str:
     """The text of a UTF-8 file, without its byte order mark; its line ends stay as they are."""
     data = read_bytes(path)
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise VcdeployError(
-            f"{path} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path.name} > utf8.txt"
-        )
+        raise VcdeployError(f"{path} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path.name} > utf8.txt")
     if b"\0" in data:
         raise VcdeployError(f"{path} is not text: byte {data.index(0)} is NUL; give a UTF-8 text file")
     try:
@@ -89,9 +87,7 @@ def _folder(folder: Path, kind: str | None) -> list[Path]:
     chosen = texts or music if kind in ("text", "bits") else music or texts
     chosen = chosen or [p for p in files if _reads_as_text(p)]
     if not chosen:
-        raise VcdeployError(
-            f"{folder} has no text: none of its {len(files)} files is UTF-8; add .txt or .abc"
-        )
+        raise VcdeployError(f"{folder} has no text: none of its {len(files)} files is UTF-8; add .txt or .abc")
     return chosen
 
 

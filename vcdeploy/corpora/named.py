@@ -79,9 +79,7 @@ def _text8(entry: Entry, file: DataFile, path: Path) -> Material:
     return cut(text, entry.name, at_lines=False)
 
 
-def _obtain(
-    entry: Entry, part: tuple[DataFile, ...], folder: Path, progress: Progress | None
-) -> tuple[DataFile, Path]:
+def _obtain(entry: Entry, part: tuple[DataFile, ...], folder: Path, progress: Progress | None) -> tuple[DataFile, Path]:
     """The file of a part and its path, fetched if need be."""
     if found := find(part, folder):
         return found

@@ -91,6 +91,18 @@ class Vocabulary:
             )
         return ids.astype(np.int64)
 
+    def boundaries(self, ids: NDArray[Any], position: int = 0) -> NDArray[np.bool_]:
+        """Where a unit above the symbol ends: at white space; a byte's last bit with its buffer; a bar.
+
+        `ids` [T] or [T, B] begin `position` symbols after the start of a text.
+        """
+        if self.kind == "bits":
+            period = 8 + self.buffer
+            last = (np.arange(len(ids)) + position) % period == period - 1
+            return np.broadcast_to(last.reshape(-1, *[1] * (ids.ndim - 1)), ids.shape).copy()
+        ends = [s.isspace() if self.kind == "text" else music.role(s) == "bar" for s in self.symbols]
+        return np.array(ends)[ids]
+
     def decode(self, ids: ArrayLike) -> str:
         """The text of `ids`, the inverse of `encode`; music comes back as ABC."""
         array = np.asarray(ids, np.int64).ravel()

@@ -23,7 +23,7 @@ class TrainConfig:
     # the computation it may spend
     setting: str = "learn"
     target: float = 0.4
-    weight: float = 0.1
+    weight: float | None = None
     norm: str = "l1"
     above_only: bool = False
     guide: str | None = None
@@ -60,8 +60,8 @@ class TrainConfig:
             (0 < self.epsilon < 0.5, "--epsilon", "above 0 and below 0.5"),
             (0 < self.initial_share < 1, "--initial-share", "between 0 and 1"),
             (self.setting in ("learn", "guide", "entropy"), "--setting", "learn, guide or entropy"),
-            (0 <= self.target <= 1, "--target", "from 0 to 1"),
-            (self.weight >= 0, "--weight", "0 or more"),
+            (0 < self.target < 1, "--target", "between 0 and 1"),
+            (self.weight is None or self.weight >= 0, "--weight", "0 or more"),
             (self.norm in ("l1", "l2"), "--norm", "l1 or l2"),
             (0 <= self.guide_target <= 1, "--guide-target", "from 0 to 1"),
             (self.budget is None or 0 < self.budget < 1, "--budget", "between 0 and 1"),
@@ -90,6 +90,8 @@ class TrainConfig:
             raise VcdeployError(
                 "--setting guide needs --guide: the symbols with a target of their own, or `boundaries`"
             )
+        if self.budget and (self.setting != "learn" or self.weight is not None):
+            raise VcdeployError("--budget steers the weight itself: leave out --weight, and --setting other than learn")
         if self.guide and self.setting != "guide":
             raise VcdeployError(f"--guide has no effect in --setting {self.setting}: use --setting guide")
 

@@ -87,6 +87,8 @@ class Trainer:
 
         self.train, self.valid = streams("train", exact=False), streams("valid", exact=True)
         self.total = max(1, round(config.epochs * self.train.segments))
+        if config.budget:
+            self._check_budget(config.budget)
         self.step = 0
         self.state: Tensor | None = None
         self.layers = 2 if config.unit == "crnn" else config.layers
@@ -132,10 +134,22 @@ class Trainer:
             if stopped and self.step < self.total:
                 raise Interrupted(stopped)
 
+    def _check_budget(self, budget: float) -> None:
+        """The mask reaches past m·D, so that even m = 0 spends something; less than that cannot be asked for."""
+        least = active_squares(self.model, torch.zeros(1), self._sharpness(self.total - 1)).item() ** 0.5
+        if least >= budget * self.config.dim:
+            raise VcdeployError(
+                f"--budget {budget:g} cannot be met: at the sharpness this run ends with, "
+                f"{self._sharpness(self.total - 1):g}, the mask covers {least:.0f} of {self.config.dim} dimensions "
+                f"even at m = 0. Let the sharpness grow further or sooner (--sharpness-end, --sharpness-every), or "
+                f"give a larger --dim or --budget"
+            )
+
     def _sharpness(self, step: int) -> float:
         config = self.config
-        every = config.sharpness_every or self.train.segments
-        return schedule.sharpness(step, every, config.sharpness_start, config.sharpness_growth, config.sharpness_end)
+        how = (config.sharpness_start, config.sharpness_growth, config.sharpness_end)
+        every = config.sharpness_every or schedule.growth_interval(self.train.segments, self.total, *how)
+        return schedule.sharpness(step, every, *how)
 
     def _step(self) -> None:
         config, k = self.config, self.step % self.train.segments
@@ -168,12 +182,12 @@ class Trainer:
         flat = m.detach().flatten(0, 1)
         for tally in (self.epoch_tally, self.recent):
             tally.add(self.model, nats, flat)
-        if self.objective and (self.config.budget or self.config.setting == "entropy"):
-            # what the model will spend when it is done: as the mask sharpens, m need not move to keep the budget
-            compute = active_squares(self.model, flat, self._sharpness(self.total - 1)).mean() / self.config.dim**2
-            mean = entropy(logits).mean().double() if self.config.setting == "entropy" else compute
-            both = self.processes.add_up(torch.stack([compute, mean])) / self.processes.world
-            self.objective.observe(*both.tolist())
+        if self.objective:
+            # a² as the model will spend it when done: as the mask sharpens, m need not move to keep a budget
+            squares = active_squares(self.model, flat, self._sharpness(self.total - 1)) / self.config.dim**2
+            level = entropy(logits) if self.config.setting == "entropy" else torch.zeros(1)
+            means = torch.stack([each.mean().double().cpu() for each in (flat, squares, level)])
+            self.objective.observe(*(self.processes.add_up(means) / self.processes.world).tolist())
 
     def _end_epoch(self) -> None:
         self._emit("train", self.epoch_tally)
@@ -198,7 +212,7 @@ class Trainer:
         )
         row |= {"sharpness": self.model.sharpness, "lr": self.optimizer.param_groups[0]["lr"]} | more
         if self.objective:
-            row |= {"target": self.objective.target, "weight": self.objective.weight}
+            row["weight"] = self.objective.weight
         if self.processes.first:
             with open(self.folder / "metrics.jsonl", "a") as file:
                 file.write(json.dumps(row) + "\n")

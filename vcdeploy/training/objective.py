@@ -24,44 +24,56 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 class Objective:
-    """The penalty of a run: the target of every step, and the weight, which a budget moves while it trains.
+    """The penalty of a run: what pulls m, and how strongly.
 
-    learn: one target for all. guide: a target of their own for chosen symbols. entropy: the target follows the
-    entropy of the prediction the step has to make, scaled so that its mean is the target.
+    learn, steered (no --weight): every m is pulled down alike, by a weight that is steered until the mean of m is
+    --target, or the spending --budget. The text decides which steps resist. (A penalty around the target cannot do
+    both: more state is always of some use, so no m stays below the target, and the mean meets it only where all do.)
+    learn, with --weight: the paper's penalty around one target. guide: the same, with a target of their own for
+    chosen symbols. entropy: the target follows the entropy of the prediction the step has to make, with the mean
+    --target.
     """
 
     def __init__(self, config: TrainConfig, guided: Tensor | None = None) -> None:
         """guided: bool [vocab], the symbols with --guide-target; None where boundaries say (or no guide)."""
         self.config = config
         self.guided = guided
-        self.target = config.target
-        self.weight = config.weight
-        self.mean_entropy = 0.0
-        self.steering = Steering(config.budget, config.weight) if config.budget else None
+        self.steering: Steering | None = None
+        self.mean_entropy: float | None = None
+        if config.weight is not None:
+            self.weight = config.weight
+        elif config.setting == "learn":
+            self.steering = Steering(config.budget or config.target)
+            self.weight = math.exp(self.steering.integral)
+        else:
+            self.weight = GUIDING_WEIGHT
 
     def __call__(self, logits: Tensor, m: Tensor, tokens: Tensor, boundaries: Tensor | None) -> Tensor:
         """The weighted penalty for one segment; logits [T, B, vocab], m [T, B, layers], tokens [T, B]."""
-        return self.weight * penalty(
-            m, self.targets(logits, tokens, boundaries), self.config.norm, self.config.above_only
-        )
+        targets = 0.0 if self.steering else self.targets(logits, tokens, boundaries)
+        return self.weight * penalty(m, targets, self.config.norm, self.config.above_only)
 
     def targets(self, logits: Tensor, tokens: Tensor, boundaries: Tensor | None) -> Tensor | float:
-        if self.config.setting == "guide":
+        """What the penalty pulls m to: one number, or [T, B, 1]."""
+        config = self.config
+        if config.setting == "guide":
             chosen = self.guided[tokens] if self.guided is not None else boundaries
             assert chosen is not None
-            low = torch.full(tokens.shape, self.target, device=tokens.device)
-            return torch.where(chosen.bool(), self.config.guide_target, low).unsqueeze(-1)
-        if self.config.setting == "entropy":
+            low = torch.full(tokens.shape, config.target, device=tokens.device)
+            return torch.where(chosen.bool(), config.guide_target, low).unsqueeze(-1)
+        if config.setting == "entropy":
             level = entropy(logits)
-            mean = self.mean_entropy or level.mean()
-            return (self.target * level / mean).clamp(max=1).unsqueeze(-1)
-        return self.target
+            mean = level.mean() if self.mean_entropy is None else self.mean_entropy
+            return (config.target * level / mean).clamp(max=1).unsqueeze(-1)
+        return config.target
 
-    def observe(self, compute: float, mean_entropy: float) -> None:
-        """After a step: the mean of a²/D² and of the prediction's entropy, over all processes."""
-        self.mean_entropy = mean_entropy if not self.mean_entropy else 0.99 * self.mean_entropy + 0.01 * mean_entropy
+    def observe(self, mean_share: float, mean_square: float, mean_entropy: float) -> None:
+        """After a step, the means over all processes: of m, of a²/D², of the prediction's entropy."""
         if self.steering:
-            self.weight = self.steering.weight(compute)
+            self.weight = self.steering.weight(math.sqrt(mean_square) if self.config.budget else mean_share)
+        if self.mean_entropy is not None:
+            mean_entropy = self.mean_entropy + 0.01 * (mean_entropy - self.mean_entropy)
+        self.mean_entropy = mean_entropy
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to go on alike."""
@@ -74,26 +86,31 @@ class Objective:
             self.steering.spent, self.steering.integral = state["steering"]
 
 
-class Steering:
-    """Steers the penalty's weight until the root of the mean of a²/D² is the budget.
+GUIDING_WEIGHT = 1.0  # enough for m to follow targets of its own
 
-    A proportional-integral controller on the logarithm of what is spent over what may be spent: the weight is
-    exp(integral + PROPORTIONAL * error). A steered weight keeps the l1 penalty's virtue, which a penalty on m² has
-    not: every step feels the same pull, so that m spreads as the text demands instead of crowding at one value.
+
+class Steering:
+    """Steers the penalty's weight until what is spent meets its goal.
+
+    A proportional-integral controller on the logarithm of spent over goal; the weight is
+    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps.
     """
 
-    SMOOTHING = 0.05  # of the running mean of a²/D²
+    SMOOTHING = 0.05  # of the running mean of what is spent
     PROPORTIONAL, INTEGRAL = 10.0, 0.02
-    HIGHEST = math.log(10.0)  # weight
+    LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
 
-    def __init__(self, budget: float, weight: float) -> None:
-        self.budget = budget
-        self.spent: float | None = None  # running mean of a²/D²
-        self.integral = math.log(weight)
+    def __init__(self, goal: float) -> None:
+        self.goal = goal
+        self.spent: float | None = None
+        self.integral = math.log(0.3)
 
-    def weight(self, compute: float) -> float:
-        """The weight for the next step, after one that spent `compute`, a mean of a²/D²."""
-        self.spent = compute if self.spent is None else self.spent + self.SMOOTHING * (compute - self.spent)
-        error = 0.5 * math.log(max(self.spent, 1e-12)) - math.log(self.budget)
-        self.integral = min(self.HIGHEST, self.integral + self.INTEGRAL * error)
-        return math.exp(min(self.HIGHEST, self.integral + self.PROPORTIONAL * error))
+    def weight(self, spent: float) -> float:
+        """The weight for the next step, after one that spent so much."""
+        self.spent = spent if self.spent is None else self.spent + self.SMOOTHING * (spent - self.spent)
+        error = math.log(max(self.spent, 1e-9) / self.goal)
+        self.integral = self._bounded(self.integral + self.INTEGRAL * error)
+        return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
+
+    def _bounded(self, exponent: float) -> float:
+        return min(self.HIGHEST, max(self.LOWEST, exponent))

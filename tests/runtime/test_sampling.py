@@ -1,0 +1,68 @@
+"""Sampling from logits, and the PyTorch backend it runs on."""
+
+import numpy as np
+import pytest
+import torch
+
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.sampling import choose, generate
+from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.units import UNITS, LanguageModel
+
+LOGITS = np.log(np.array([0.1, 0.5, 0.05, 0.35]))
+
+
+def frequencies(temperature: float, top_k: int, top_p: float) -> list[float]:
+    grid = (np.arange(2000) + 0.5) / 2000
+    drawn = [choose(LOGITS, uniform, temperature, top_k, top_p) for uniform in grid]
+    return (np.bincount(drawn, minlength=4) / len(grid)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "wanted"),
+    [
+        (1.0, 0, 1.0, [0.1, 0.5, 0.05, 0.35]),
+        (0.0, 0, 1.0, [0, 1, 0, 0]),
+        (1.0, 2, 1.0, [0, 0.5 / 0.85, 0, 0.35 / 0.85]),
+        (1.0, 0, 0.8, [0, 0.5 / 0.85, 0, 0.35 / 0.85]),
+        (1.0, 0, 0.45, [0, 1, 0, 0]),
+        (1.0, 1, 1.0, [0, 1, 0, 0]),
+        (0.5, 0, 1.0, [0.01 / 0.385, 0.25 / 0.385, 0.0025 / 0.385, 0.1225 / 0.385]),
+    ],
+)
+def test_choose_follows_the_distribution(temperature: float, top_k: int, top_p: float, wanted: list[float]) -> None:
+    assert frequencies(temperature, top_k, top_p) == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("vocab", [Vocabulary("\n abcde"), Vocabulary("01", "bits", 8)], ids=lambda vocab: vocab.kind)
+def test_generate_is_the_same_step_by_step_and_at_once(unit: str, vocab: Vocabulary) -> None:
+    """At temperature 0 every symbol is the most likely one after all that came before it, in one run over all."""
+    torch.manual_seed(0)
+    model = TorchModel(LanguageModel(unit, len(vocab), 12).double(), vocab)
+    prime = np.array([1, 0, 1, 1, 0])
+    made = list(generate(model, prime, 30, temperature=0))
+    whole = np.array([*prime, *made])
+    logits, state, m = model.run(whole[:, None])
+    assert logits[len(prime) - 1 : -1, 0].argmax(-1).tolist() == made
+    assert state.shape[1:] == (1, 12)
+    assert m.shape[:2] == (35, 1)
+
+
+def test_the_seed_decides() -> None:
+    torch.manual_seed(0)
+    model = TorchModel(LanguageModel("vcgru", 7, 12), Vocabulary("\n abcde"))
+    prime = np.array([1])
+    one, same, other = (list(generate(model, prime, 40, seed=seed)) for seed in (3, 3, 4))
+    assert one == same
+    assert one != other
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
+def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
+    model = TorchModel(LanguageModel("vcgru", 7, 12), Vocabulary("\n abcde"))
+    with pytest.raises(VcdeployError, match=next(iter(wrong))):
+        list(generate(model, np.array([1]), 2, **wrong))  # type: ignore[arg-type]
+    with pytest.raises(VcdeployError, match="a prime of at least one symbol"):
+        list(generate(model, np.array([], np.int64), 2))
