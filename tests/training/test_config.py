@@ -20,6 +20,7 @@ from vcdeploy.training.config import TrainConfig
         ({"guide": " "}, "--guide has no effect in --setting learn"),
         ({"budget": 0.5, "weight": 0.1}, "--budget steers the weight itself"),
         ({"budget": 0.5, "setting": "entropy"}, "--budget steers the weight itself"),
+        ({"above_only": True}, "--above-only has no effect while the weight is steered"),
         ({"lr": float("nan")}, "--lr must be above 0, not nan"),
     ],
 )

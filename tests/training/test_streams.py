@@ -54,3 +54,13 @@ def test_too_little_text_and_odd_shares_are_errors() -> None:
         Streams(IDS, 32, 5)
     with pytest.raises(VcdeployError, match=r"--batch 3 .* multiple of 2"):
         Streams(IDS, 3, 5, rank=0, world=2)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_streams_of_bits_begin_with_a_character(exact: bool) -> None:
+    streams = Streams(np.arange(1000), 4, 10, exact=exact, period=16)
+    starts = streams.segment(0)[0][0]
+    assert (starts % 16 == 0).all()
+    if exact:
+        targets = whole(streams, 1)
+        assert sorted(targets[targets >= 0].tolist()) == list(range(1, 1000))

@@ -52,11 +52,11 @@ def evaluate(
     console = Console(highlight=False, soft_wrap=True)
     data = load_corpus(corpus or config["corpus"], Console(stderr=True), vocab=saved.vocab, unknown=unknown)
     boundaries = data.boundaries(split) if config["unit"] == "crnn" else None
-    streams = Streams(data.splits[split], batch, 100, boundaries=boundaries, exact=True)
+    streams = Streams(data.splits[split], batch, 100, boundaries=boundaries, exact=True, period=data.vocab.period)
     start = time.perf_counter()
     tally, m = measure(saved.build(), streams)
     seconds = time.perf_counter() - start
-    summary = tally.summary(config["unit"], config["dim"], data.kind, data.vocab.buffer)
+    summary = tally.summary(config["unit"], config["dim"], data.vocab)
     summary["tokens_per_second"] = streams.pairs / seconds
     shares = m.mean(-1)
     classes = {

@@ -246,7 +246,7 @@ def _run(console: Console, trainer: "Trainer") -> None:
     live = console.is_terminal
     bar = Progress(
         BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[row]}"), TimeRemainingColumn(),
-        console=console, disable=not live,
+        TextColumn("left"), console=console, disable=not live,
     )  # fmt: skip
     task = bar.add_task("", total=trainer.total, completed=trainer.step, row="")
     said = time.monotonic()

@@ -74,7 +74,7 @@ class Corpus:
         }
 
     def _bits(self, ids: NDArray[Any]) -> dict[str, Mask]:
-        place = np.arange(len(ids)) % (8 + self.vocab.buffer)
+        place = np.arange(len(ids)) % self.vocab.period
         names = ["bit 0 (most significant)", *(f"bit {i}" for i in range(1, 8))]
         return {
             **{name: place == i for i, name in enumerate(names)},

@@ -91,14 +91,18 @@ class Vocabulary:
             )
         return ids.astype(np.int64)
 
+    @property
+    def period(self) -> int:
+        """Symbols to a character: 8 bits and their buffer, else 1."""
+        return 8 + self.buffer if self.kind == "bits" else 1
+
     def boundaries(self, ids: NDArray[Any], position: int = 0) -> NDArray[np.bool_]:
         """Where a unit above the symbol ends: at white space; a byte's last bit with its buffer; a bar.
 
         `ids` [T] or [T, B] begin `position` symbols after the start of a text.
         """
         if self.kind == "bits":
-            period = 8 + self.buffer
-            last = (np.arange(len(ids)) + position) % period == period - 1
+            last = (np.arange(len(ids)) + position) % self.period == self.period - 1
             return np.broadcast_to(last.reshape(-1, *[1] * (ids.ndim - 1)), ids.shape).copy()
         ends = [s.isspace() if self.kind == "text" else music.role(s) == "bar" for s in self.symbols]
         return np.array(ends)[ids]

@@ -92,6 +92,8 @@ class TrainConfig:
             )
         if self.budget and (self.setting != "learn" or self.weight is not None):
             raise VcdeployError("--budget steers the weight itself: leave out --weight, and --setting other than learn")
+        if self.above_only and self.setting == "learn" and self.weight is None:
+            raise VcdeployError("--above-only has no effect while the weight is steered: give --weight too")
         if self.guide and self.setting != "guide":
             raise VcdeployError(f"--guide has no effect in --setting {self.setting}: use --setting guide")
 

@@ -81,6 +81,7 @@ class Trainer:
                 config.bptt,
                 boundaries=corpus.boundaries(split) if bounded else None,
                 exact=exact,
+                period=corpus.vocab.period,
                 rank=processes.rank,
                 world=processes.world,
             )
@@ -206,10 +207,8 @@ class Trainer:
     def _emit(self, split: str, tally: Tally, **more: float) -> Row:
         """A row of metrics, over all processes: to the file, to TensorBoard, to the caller."""
         tally.sums = self.processes.add_up(tally.sums)
-        corpus = self.corpus
-        row = {"step": self.step, "epoch": round(self.epoch, 4), "split": split} | tally.summary(
-            self.config.unit, self.config.dim, corpus.kind, corpus.vocab.buffer
-        )
+        row = {"step": self.step, "epoch": round(self.epoch, 4), "split": split}
+        row |= tally.summary(self.config.unit, self.config.dim, self.corpus.vocab)
         row |= {"sharpness": self.model.sharpness, "lr": self.optimizer.param_groups[0]["lr"]} | more
         if self.objective:
             row["weight"] = self.objective.weight

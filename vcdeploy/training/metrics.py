@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vcdeploy.analysis import cost
+from vcdeploy.corpora import Vocabulary
 from vcdeploy.units import LanguageModel
 from vcdeploy.units.scheduler import active
 from vcdeploy.units.variable import VariableUnit
@@ -36,7 +37,7 @@ class Tally:
         head = torch.tensor([nats, len(m)], dtype=torch.float64)
         self.sums += torch.cat([head, per_layer.flatten().cpu()])
 
-    def summary(self, unit: str, dim: int, kind: str, buffer: int = 0) -> dict[str, Any]:
+    def summary(self, unit: str, dim: int, vocab: Vocabulary) -> dict[str, Any]:
         nats, symbols = self.sums[:2].tolist()
         m, m2, a2 = (self.sums[2:].view(3, -1) / symbols).tolist()
         mean = sum(m) / len(m)
@@ -49,8 +50,8 @@ class Tally:
             "macs": cost.macs(unit, dim, a2),
             "compute": sum(a2) / len(a2) / dim**2,
         }
-        if kind == "music":
+        if vocab.kind == "music":
             result["perplexity"] = math.exp(nats / symbols)
-        if kind == "bits":
-            result["bits_per_character"] = result["bits"] * (8 + buffer)
+        if vocab.kind == "bits":
+            result["bits_per_character"] = result["bits"] * vocab.period
         return result

@@ -20,7 +20,8 @@ class Streams:
 
     For training every stream is equally long and a remainder shorter than a segment is left out. With
     `exact` (for evaluation) every symbol but the first is a target exactly once; the padding at the end of
-    the last streams has target -1.
+    the last streams has target -1. Every stream begins at a multiple of `period`: a model of bits meets the zero
+    state only where a character begins.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class Streams:
         *,
         boundaries: np.ndarray | None = None,
         exact: bool = False,
+        period: int = 1,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         pairs = len(ids) - 1
         steps = -(-pairs // batch) if exact else pairs // batch
+        steps = -(-steps // period) * period if exact else steps // period * period
         if pairs < 1 or (not exact and steps < length):
             raise VcdeployError(
                 f"the corpus has {len(ids)} symbols, too few for {batch} streams of at least {length}: "
