@@ -39,7 +39,7 @@ def test_train_then_eval(text: Path, tmp_path: Path) -> None:
         "bits",
         "m 0.",
         "rnn_d",
-        "sharpness 0.2",
+        "sharpness 1",
         "a sample",
         "next: vcdeploy eval runs/small-vcgru-16",
     ):

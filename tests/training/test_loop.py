@@ -58,8 +58,8 @@ def test_sharpness_and_learning_rate_follow_their_schedules(make_trainer: MakeTr
     assert rows(by_step, "valid")[-1]["sharpness"] == pytest.approx(0.1 + 0.1 * ((by_step.total - 1) // 50))
 
 
-def test_the_state_is_carried_over_from_segment_to_segment(make_trainer: MakeTrainer) -> None:
-    trainer = make_trainer(epochs=1.0)
+def test_the_state_is_carried_over_but_for_the_stream_whose_turn_it_is(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(epochs=1.0, restart=4)
     seen: list[torch.Tensor | None] = []
     forward = trainer.model.forward
 
@@ -70,11 +70,16 @@ def test_the_state_is_carried_over_from_segment_to_segment(make_trainer: MakeTra
         return result
 
     trainer.net = watch  # type: ignore[assignment]
-    for _ in range(3):
+    for _ in range(2):
         trainer._step()
     assert seen[0] is None
-    for k in (1, 2):
-        assert torch.equal(seen[2 * k], seen[2 * k - 1])  # type: ignore[arg-type]
+    assert seen[1] is not None
+    restarted = trainer.train.restarting(1, trainer.config.restart)
+    assert restarted.sum() == 1
+    assert seen[2] is not None
+    assert torch.equal(seen[2][:, ~restarted], seen[1][:, ~restarted])
+    assert (seen[2][:, restarted] == 0).all()
+    assert (seen[1] != 0).any()
 
 
 @pytest.mark.parametrize(

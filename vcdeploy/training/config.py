@@ -35,9 +35,10 @@ class TrainConfig:
     sharpness_end: float = 1.0
     sharpness_every: int | None = None
     # optimisation
-    epochs: float = 10.0
+    epochs: float = 5.0
     batch: int = 32
     bptt: int = 50
+    restart: int = 100
     lr: float = 2e-3
     warmup: int = 200
     decay: str = "cosine"
@@ -76,6 +77,7 @@ class TrainConfig:
             (self.epochs > 0, "--epochs", "above 0"),
             (self.batch >= 1, "--batch", "at least 1"),
             (self.bptt >= 1, "--bptt", "at least 1"),
+            (self.restart >= 1, "--restart", "at least 1"),
             (self.lr > 0, "--lr", "above 0"),
             (self.warmup >= 0, "--warmup", "0 or more"),
             (self.decay in ("cosine", "linear", "none"), "--decay", "cosine, linear or none"),

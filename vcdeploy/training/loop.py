@@ -163,6 +163,9 @@ class Trainer:
         assert tokens is not None and targets is not None
         if k == 0:
             self.state = None
+        elif self.state is not None:
+            fresh = self.train.restarting(k, config.restart).to(self.processes.device)
+            self.state = self.state * ~fresh.unsqueeze(-1)
         logits, state, m = self.net(tokens, self.state, boundaries)
         loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
         objective = loss + self.objective(logits, m, tokens, boundaries) if self.objective else loss

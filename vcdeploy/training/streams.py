@@ -1,5 +1,7 @@
 """A long sequence as B parallel streams, cut into segments for truncated back-propagation."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -44,7 +46,7 @@ class Streams:
                 f"the corpus has {len(ids)} symbols, too few for {batch} streams of at least {length}: "
                 f"lower --batch or --bptt, or give more text"
             )
-        self.length = length
+        self.length, self.batch, self.period = length, batch, period
         self.mine = stream_bounds(batch, rank, world)
         self.pairs = pairs
         self.inputs = self._lay_out(ids[:-1], steps, batch, 0)
@@ -58,6 +60,19 @@ class Streams:
         if short > 0:
             values = np.concatenate([values.astype(np.int32), np.full(short, padding, np.int32)])
         return values[: steps * batch].reshape(batch, steps)[self.mine]
+
+    def restarting(self, k: int, every: int) -> Tensor:
+        """bool [b]: the streams that segment k begins from a zero state; each does after `every` segments, in turn.
+
+        What a model starts from when it is used. Dimensions it seldom updates keep their value for very long: a
+        model that never met the zero state again would come to lean on values from the beginning of training.
+        """
+        aligned = self.period // math.gcd(
+            self.period, self.length
+        )  # segments from one start of a character to the next
+        turn, late = divmod(k, aligned)
+        offsets = torch.arange(self.batch) * every // self.batch
+        return ((turn + offsets) % every == 0)[self.mine] & (late == 0)
 
     def segment(self, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
         def cut(values: np.ndarray) -> Tensor:
