@@ -1,1 +1,9 @@
-"""Export, imported as vcdeploy.export: from a checkpoint to files that a runtime loads."""
+"""Export, imported as vcdeploy.export: from a checkpoint to files that a runtime loads.
+
+Nothing here needs PyTorch but vcdeploy.export.parity, the check against it.
+"""
+
+from .functions import attach_functions
+from .graph import build
+
+__all__ = ["attach_functions", "build"]

@@ -1,4 +1,4 @@
-"""`vcdeploy train` as a user types it: in a process of its own, with real files and real signals."""
+"""`vcdeploy train` and `vcdeploy eval` as a user types them, with real files and real signals."""
 
 import json
 import os
@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner, Result
 
+from vcdeploy.cli import main
 from vcdeploy.training import checkpoint
 
 SMALL = ["--dim", "16", "--batch", "4", "--bptt", "20", "--warmup", "5", "--sample", "40", "--threads", "1"]
@@ -25,13 +28,25 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def vcdeploy(*arguments: str | Path, cwd: Path, processes: int = 0) -> subprocess.CompletedProcess[str]:
+def start(*arguments: str | Path, processes: int = 0) -> list[str]:
     launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"] if processes else []
-    command = [sys.executable, *launcher, "-m", "vcdeploy", *map(str, arguments)]
+    return [sys.executable, *launcher, "-m", "vcdeploy", *map(str, arguments)]
+
+
+def vcdeploy(*arguments: str | Path, cwd: Path, processes: int = 1) -> subprocess.CompletedProcess[str]:
+    """In processes of their own."""
+    command = start(*arguments, processes=processes if processes > 1 else 0)
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
-def test_train_then_eval(text: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command in this process, which spares it the import of PyTorch; run in tmp_path."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(main, [str(each) for each in arguments])
+
+
+def test_train_then_eval(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
     result = vcdeploy("train", text, *SMALL, "--epochs", "2", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "epoch 1 · valid · loss" in result.stdout
@@ -52,11 +67,11 @@ def test_train_then_eval(text: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert {row["split"] for row in rows} == {"step", "train", "valid"}
 
-    shown = vcdeploy("eval", folder, "--split", "valid", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
+    shown = here("eval", folder, "--split", "valid")
+    assert shown.exit_code == 0, shown.stderr
     for word in ("bits per character", "mean m", "rnn_d", "macs", "white space", "letter", "end of word"):
         assert word in shown.stdout
-    measured = json.loads(vcdeploy("eval", folder, "--split", "valid", "--batch", "4", "--json", cwd=tmp_path).stdout)
+    measured = json.loads(here("eval", folder, "--split", "valid", "--batch", "4", "--json").stdout)
     last = [row for row in rows if row["split"] == "valid"][-1]
     for name in ("bits", "m", "rnn_d", "macs"):
         assert measured[name] == pytest.approx(last[name], rel=1e-6)
@@ -67,13 +82,13 @@ def test_train_then_eval(text: Path, tmp_path: Path) -> None:
     assert mean == pytest.approx(measured["m"], rel=1e-5)
 
 
-def test_two_runs_of_one_name_do_not_meet(text: Path, tmp_path: Path) -> None:
+def test_two_runs_of_one_name_do_not_meet(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
     for name in ("small-rnn-16", "small-rnn-16-2"):
-        result = vcdeploy("train", text, *SMALL, "--unit", "rnn", "--epochs", "0.1", cwd=tmp_path)
-        assert result.returncode == 0, result.stderr
+        result = here("train", text, *SMALL, "--unit", "rnn", "--epochs", "0.1")
+        assert result.exit_code == 0, result.stderr
         assert (tmp_path / "runs" / name / "best.safetensors").exists()
-    again = vcdeploy("train", text, *SMALL, "--out", "runs/small-rnn-16", cwd=tmp_path)
-    assert again.returncode == 1
+    again = here("train", text, *SMALL, "--out", "runs/small-rnn-16")
+    assert again.exit_code == 1
     assert "holds a run already: continue it with --resume" in again.stderr
 
 
@@ -85,8 +100,7 @@ def test_a_signal_saves_and_resume_ends_with_the_same_bits(
     whole = vcdeploy(*arguments, "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     process = subprocess.Popen(
-        [sys.executable, "-m", "vcdeploy", *arguments, "--out", "parts"],
-        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        start(*arguments, "--out", "parts"), cwd=tmp_path, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     metrics = tmp_path / "parts" / "metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -114,7 +128,7 @@ def test_a_signal_saves_and_resume_ends_with_the_same_bits(
 )
 def test_two_processes_train_as_one(text: Path, tmp_path: Path, extra: list[str]) -> None:
     arguments = ["train", str(text), *SMALL, "--epochs", "1", *extra]
-    for name, processes in (("one", 0), ("two", 2)):
+    for name, processes in (("one", 1), ("two", 2)):
         result = vcdeploy(*arguments, "--out", name, cwd=tmp_path, processes=processes)
         assert result.returncode == 0, result.stderr
     one, two = (checkpoint.read(tmp_path / name / "last.safetensors") for name in ("one", "two"))
@@ -137,7 +151,7 @@ def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None
     arguments = ["train", str(text), *SMALL, "--epochs", "2"]
     whole = vcdeploy(*arguments, "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    process = subprocess.Popen([sys.executable, "-m", "vcdeploy", *arguments, "--out", "parts"], cwd=tmp_path)
+    process = subprocess.Popen(start(*arguments, "--out", "parts"), cwd=tmp_path)
     metrics = tmp_path / "parts" / "metrics.jsonl"
     while not metrics.exists():
         assert process.poll() is None
@@ -167,49 +181,50 @@ def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None
         (["eval", "nowhere"], "no checkpoint at nowhere"),
     ],
 )
-def test_bad_input_is_an_error_without_a_traceback(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_bad_input_is_an_error_that_leaves_nothing_behind(
+    tmp_path: Path, here: Callable[..., Result], arguments: list[str], message: str
+) -> None:
     (tmp_path / "empty.txt").touch()
     (tmp_path / "latin.txt").write_bytes("Müßiggang ist aller Laster Anfang\n".encode("latin-1") * 50)
     (tmp_path / "short.txt").write_text("a b")
     (tmp_path / "torn.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{}")
     before = sorted(os.listdir(tmp_path))
-    result = vcdeploy(*arguments, cwd=tmp_path)
-    assert result.returncode == 1
+    result = here(*arguments)
+    assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
-    assert "Traceback" not in result.stderr
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_settings_with_resume_are_refused(text: Path, tmp_path: Path) -> None:
-    vcdeploy("train", text, *SMALL, "--epochs", "0.1", "--out", "run", cwd=tmp_path)
-    result = vcdeploy("train", "--resume", "run", "--lr", "1", "--dim", "4", cwd=tmp_path)
-    assert result.returncode == 1
+def test_settings_with_resume_are_refused(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
+    here("train", text, *SMALL, "--epochs", "0.1", "--out", "run")
+    result = here("train", "--resume", "run", "--lr", "1", "--dim", "4")
+    assert result.exit_code == 1
     assert "leave out --dim, --lr" in result.stderr
-    model_only = vcdeploy("train", "--resume", "run/best.safetensors", cwd=tmp_path)
-    assert model_only.returncode == 1
+    model_only = here("train", "--resume", "run/best.safetensors")
+    assert model_only.exit_code == 1
     assert "holds a model only: resume from last.safetensors" in model_only.stderr
 
 
-def test_symbols_the_model_has_never_seen(text: Path, tmp_path: Path) -> None:
-    vcdeploy("train", text, *SMALL, "--epochs", "0.1", "--out", "run", cwd=tmp_path)
+def test_symbols_the_model_has_never_seen(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
+    here("train", text, *SMALL, "--epochs", "0.1", "--out", "run")
     (tmp_path / "other.txt").write_text(
         "the prime minister\n" * 30 + "the prime möthér\n" + "the prime minister\n" * 30
     )
-    result = vcdeploy("eval", "run", "other.txt", cwd=tmp_path)
-    assert result.returncode == 1
+    result = here("eval", "run", "other.txt")
+    assert result.exit_code == 1
     for word in ("'ö'", "U+00F6", "--unknown drop"):
         assert word in result.stderr
-    dropped = vcdeploy("eval", "run", "other.txt", "--split", "train", "--unknown", "drop", cwd=tmp_path)
-    assert dropped.returncode == 0, dropped.stderr
+    dropped = here("eval", "run", "other.txt", "--split", "train", "--unknown", "drop")
+    assert dropped.exit_code == 0, dropped.stderr
     assert "2 unknown ones left out" in dropped.stdout
 
 
-def test_a_full_disk_is_an_error_and_loses_nothing(text: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_loses_nothing(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
     """The system itself refuses files too large for `last`, but not for `best`."""
     arguments = ["train", str(text), *SMALL, "--epochs", "0.5"]
-    free = vcdeploy(*arguments, "--out", "free", cwd=tmp_path)
-    assert free.returncode == 0, free.stderr
+    free = here(*arguments, "--out", "free")
+    assert free.exit_code == 0, free.stderr
     sizes = [(tmp_path / "free" / f"{name}.safetensors").stat().st_size for name in ("best", "last")]
     script = (
         f"import resource, sys\n"

@@ -21,7 +21,7 @@ from vcdeploy.units import cells
 from vcdeploy.units.scheduler import active, share
 
 Arrays = list[NDArray[Any]]
-REFERENCE = {"vcrnn": cells.vcrnn, "vcgru": cells.vcgru, "vclstm": cells.vclstm}
+REFERENCE: dict[str, Any] = {"vcrnn": cells.vcrnn, "vcgru": cells.vcgru, "vclstm": cells.vclstm}
 RUNTIMES = ["onnxruntime", "reference"]
 
 

@@ -23,6 +23,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
     "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL (a run's folder or a checkpoint) on CORPUS."),
+    "export": Entry("vcdeploy.cli.export:export", "Write CHECKPOINT (a run's folder or a file) as one ONNX file."),
     "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the corpora that have a name, and whether they are here."),
     "doctor": Entry("vcdeploy.cli.doctor:doctor", "Say what works here, and how to mend what does not."),
 }

@@ -57,7 +57,7 @@ class Objective:
         """What the penalty pulls m to: one number, or [T, B, 1]."""
         config = self.config
         if config.setting == "guide":
-            chosen = self.guided[tokens] if self.guided is not None else boundaries
+            chosen = self.guided.to(tokens.device)[tokens] if self.guided is not None else boundaries
             assert chosen is not None
             low = torch.full(tokens.shape, config.target, device=tokens.device)
             return torch.where(chosen.bool(), config.guide_target, low).unsqueeze(-1)

@@ -1,6 +1,6 @@
 """VCRNN, VCGRU and VCLSTM as modules for anyone's network: stacks of layers, each with its own scheduler."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,30 @@ class VariableLayer(nn.Module):
         bound = dim**-0.5
         for weight in (self.U, self.V, self.u, self.v):
             nn.init.uniform_(weight, -bound, bound)
+
+
+def run_op(name: str, inputs: tuple[Any, ...], sharpness: float, epsilon: float) -> tuple[Tensor, ...]:
+    """The op `name` over a sequence; its inputs are those of docs/design.md, section 2, in order.
+
+    While torch.onnx.export runs it is the ONNX op of that name; `vcdeploy.export.attach_functions` adds its body.
+    """
+    if not torch.onnx.is_in_onnx_export():
+        outputs: tuple[Tensor, ...] = getattr(kernels, name)(*inputs, sharpness, epsilon)
+        return outputs
+    from vcdeploy.export.functions import op_attributes
+
+    X, H0, *_ = inputs
+    shapes = [X.shape, H0.shape, X.shape[:2], *(each.shape for each in inputs[7:])]  # Y, H, M and, if there is a C0, C
+    return tuple(
+        torch.onnx.ops.symbolic_multi_out(
+            f"vcdeploy::{name.upper()}",
+            inputs,
+            op_attributes(sharpness, epsilon),
+            dtypes=[X.dtype] * len(shapes),
+            shapes=shapes,
+            version=1,
+        )
+    )
 
 
 class VariableUnit(nn.Module):
@@ -91,8 +115,8 @@ class VCRNN(VariableUnit):
     gates = 1
 
     def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
-        y, h, m = kernels.vcrnn(x, state[0], *weights, self.sharpness, self.epsilon)
+        inputs = (x, state[0], layer.U, layer.V, layer.u, layer.v, layer.b)
+        y, h, m = run_op("vcrnn", inputs, self.sharpness, self.epsilon)
         return y, [h], m
 
 
@@ -102,8 +126,8 @@ class VCGRU(VariableUnit):
     gates = 3
 
     def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
-        y, h, m = kernels.vcgru(x, state[0], *weights, self.sharpness, self.epsilon)
+        inputs = (x, state[0], layer.U, layer.V, layer.u, layer.v, layer.b)
+        y, h, m = run_op("vcgru", inputs, self.sharpness, self.epsilon)
         return y, [h], m
 
 
@@ -114,6 +138,6 @@ class VCLSTM(VariableUnit):
     state_rows = 2
 
     def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
-        y, h, m, c = kernels.vclstm(x, state[0], *weights, state[1], self.sharpness, self.epsilon)
+        inputs = (x, state[0], layer.U, layer.V, layer.u, layer.v, layer.b, state[1])
+        y, h, m, c = run_op("vclstm", inputs, self.sharpness, self.epsilon)
         return y, [h, c], m

@@ -1,0 +1,70 @@
+"""A bundle: a folder with a model and all one needs to trust it elsewhere.
+
+| file | |
+|---|---|
+| model.onnx | the model |
+| samples.npz | tokens and state, and PyTorch's logits, state_out and compute for them: to check any other runtime |
+| report.json | what the check after the export came to |
+| manifest.json | versions, sizes and SHA-256 of the files; written last, so that a bundle that has it is whole |
+"""
+
+import hashlib
+import io
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdeploy import __version__
+from vcdeploy.training.checkpoint import write_atomically
+
+from .parity import Report
+
+PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
+
+
+def write_bundle(folder: Path, content: bytes, report: Report, about: dict[str, Any]) -> None:
+    """Write the bundle of a model file's content. `about` goes into the manifest: what was exported, and how."""
+    files = {
+        "model.onnx": content,
+        "samples.npz": _samples(report),
+        "report.json": (json.dumps(report.to_json(), indent=2) + "\n").encode(),
+    }
+    manifest = {
+        **about,
+        "versions": _versions(),
+        "files": {
+            name: {"bytes": len(each), "sha256": hashlib.sha256(each).hexdigest()} for name, each in files.items()
+        },
+    }
+    (folder / "manifest.json").unlink(missing_ok=True)  # an older bundle's would not fit the new files
+    for name, each in files.items():
+        write_atomically(folder / name, each)
+    write_atomically(folder / "manifest.json", (json.dumps(manifest, indent=2) + "\n").encode())
+
+
+def _samples(report: Report) -> bytes:
+    logits, state, compute = (each.astype(np.float32) for each in report.outputs)
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        tokens=report.tokens,
+        state=report.state,
+        logits=logits,
+        state_out=state,
+        compute=compute,
+    )
+    return buffer.getvalue()
+
+
+def _versions() -> dict[str, str]:
+    found = {"vcdeploy": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,180 @@
+"""The graph of an exported model: one self-contained ONNX file (docs/design.md, section 2).
+
+| | name | type, shape |
+|---|---|---|
+| in | tokens | int64 [T, B] |
+| in | state | float32 [S, B, D]: a row a layer; two, h then c, for VCLSTM and LSTM |
+| out | logits | float32 [T, B, vocab] |
+| out | state_out | float32 [S, B, D] |
+| out | compute | float32 [T, B, layers]: m; 1 for the dense units |
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+
+from vcdeploy import __version__
+from vcdeploy.errors import VcdeployError
+
+from .bucketed import bucketed_layer
+from .dense import ORDER, dense_layer, onnx_gates
+from .functions import DOMAIN, OLDEST_OPSET, WEIGHTS, attach_functions, check, op_attributes, op_outputs
+from .nodes import Nodes
+from .precision import PRECISIONS, Array, Weights
+from .steps import GATES
+
+if TYPE_CHECKING:
+    from vcdeploy.training.checkpoint import Checkpoint
+
+CONFIG_KEY, VOCAB_KEY = "vcdeploy.config", "vcdeploy.vocab"
+DEFAULT_OPSET = 18  # what the oldest ONNX Runtime we support, and TensorRT 10, read
+LARGEST_FILE = 2**31 - 1  # protobuf's limit, in bytes
+
+
+def newest_opset() -> int:
+    """The newest opset the installed onnx package writes."""
+    return int(onnx.defs.onnx_opset_version())
+
+
+def build(
+    checkpoint: "Checkpoint", *, precision: str = "f32", opset: int = DEFAULT_OPSET, bucketed: bool = False
+) -> ModelProto:
+    """The model of a checkpoint, checked by onnx's own checker and shape inference."""
+    unit = str(checkpoint.config.get("unit"))
+    if unit == "crnn":
+        raise VcdeployError(
+            "crnn is a baseline for training only and has no export: its boundaries are no input of an exported model. "
+            "Export a vcrnn, vcgru, vclstm, rnn, gru or lstm."
+        )
+    if bucketed and unit not in GATES:
+        raise VcdeployError(f"--bucketed skips inactive dimensions, and {unit} has none: leave it out")
+    if precision not in PRECISIONS:
+        raise VcdeployError(f"no precision {precision!r}: choose from {', '.join(PRECISIONS)}")
+    if not OLDEST_OPSET <= opset <= newest_opset():
+        raise VcdeployError(f"--opset must be {OLDEST_OPSET} to {newest_opset()}, not {opset}")
+    parameters = {name: each.float().numpy() for name, each in checkpoint.build().state_dict().items()}
+    config = _config(checkpoint, precision, bucketed)
+    nodes = Nodes()
+    weights = Weights(nodes, precision)
+    _add_weights(weights, unit, config["layers"], parameters)
+
+    x = weights.rows("embedding", "tokens")  # [T, B, D]
+    if unit in GATES:
+        x, states, m = _variable_stack(nodes, weights, config, x, bucketed)
+    else:
+        x, states, m = _dense_stack(nodes, weights, config, x)
+    nodes.add("Concat", *states, axis=0, output="state_out")
+    nodes.add("Identity", m, output="compute")
+    scores = nodes.add("MatMul", x, nodes.add("Transpose", weights.whole("output.weight"), perm=[1, 0]))
+    nodes.add("Add", scores, weights.whole("output.bias"), output="logits")
+
+    D, rows, vocab = config["dim"], len(states), len(checkpoint.vocab)
+    graph = helper.make_graph(
+        nodes.nodes,
+        f"{unit}_language_model",
+        [_value("tokens", ["T", "B"], TensorProto.INT64), _value("state", [rows, "B", D])],
+        [
+            _value("logits", ["T", "B", vocab]),
+            _value("state_out", [rows, "B", D]),
+            _value("compute", ["T", "B", config["layers"]]),
+        ],
+        weights.initializers,
+        value_info=_layer_values(config) if unit in GATES else [],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    ir_version = max(9, helper.find_min_ir_version_for(opsets))
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+    model.producer_name, model.producer_version = "vcdeploy", __version__
+    symbols = json.dumps(checkpoint.vocab.symbols, ensure_ascii=False)
+    helper.set_model_props(model, {CONFIG_KEY: json.dumps(config), VOCAB_KEY: symbols})
+    if unit in GATES and not bucketed:
+        attach_functions(model)
+    if (size := model.ByteSize()) > LARGEST_FILE:
+        raise VcdeployError(
+            f"the file would have {size / 1e9:.1f} GB, more than the 2 GB of one ONNX file: "
+            f"choose a smaller --precision than {precision}"
+        )
+    check(model)
+    return model
+
+
+def _config(checkpoint: "Checkpoint", precision: str, bucketed: bool) -> dict[str, Any]:
+    """What vcdeploy.config says: how to run the model, and where it comes from."""
+    training = {name: checkpoint.progress[name] for name in ("step", "epoch") if name in checkpoint.progress}
+    return {**checkpoint.config, "precision": precision, "bucketed": bucketed, "training": training}
+
+
+def _value(name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _layer_values(config: dict[str, Any]) -> list[ValueInfoProto]:
+    """The shapes of what the layers hand on, for tools that do not look into functions."""
+    D = config["dim"]
+    shapes: dict[str, list[int | str]] = {"Y": ["T", "B", D], "H": ["B", D], "M": ["T", "B"], "C": ["B", D]}
+    return [
+        _value(f"layers.{index}.{part}", shapes[part])
+        for index in range(config["layers"])
+        for part in op_outputs(config["unit"])
+    ]
+
+
+def _add_weights(weights: Weights, unit: str, layers: int, parameters: dict[str, Array]) -> None:
+    weights.add("embedding", parameters["embedding.weight"])
+    for index in range(layers):
+        name, source = f"layers.{index}", f"unit.layers.{index}"
+        if unit in ORDER:
+            weights.add(f"{name}.W", onnx_gates(unit, parameters[f"{source}.weight_ih_l0"]))
+            weights.add(f"{name}.R", onnx_gates(unit, parameters[f"{source}.weight_hh_l0"]))
+            continue
+        for part in WEIGHTS:
+            weights.add(f"{name}.{part}", parameters[f"{source}.{part}"])
+    weights.add("output.weight", parameters["output.weight"])
+    weights.add("output.bias", parameters["output.bias"])
+
+
+def _variable_stack(
+    nodes: Nodes, weights: Weights, config: dict[str, Any], x: str, bucketed: bool
+) -> tuple[str, list[str], str]:
+    """The layers of a variable unit: y [T, B, D], the state's rows [1, B, D], m [T, B, layers]."""
+    unit, rows = config["unit"], 2 if config["unit"] == "vclstm" else 1
+    settings = config["sharpness"], config["epsilon"]
+    states, shares = [], []
+    for index in range(config["layers"]):
+        name = f"layers.{index}"
+        places = range(index * rows, (index + 1) * rows)
+        before = [nodes.add("Gather", "state", nodes.constant(place, np.int64)) for place in places]  # [B, D]
+        wide = {part: weights.whole(f"{name}.{part}") for part in WEIGHTS}
+        if bucketed:
+            x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings)
+        else:
+            h, *c = before
+            outputs = [f"{name}.{part}" for part in op_outputs(unit)]
+            attributes = op_attributes(*settings)
+            nodes.add_many(
+                unit.upper(), x, h, *wide.values(), *c, outputs=outputs, name=name, domain=DOMAIN, **attributes
+            )
+            x, h, m, *c = outputs
+            after = [h, *c]
+        first, last = nodes.constant([0], np.int64), nodes.constant([2], np.int64)
+        states += [nodes.add("Unsqueeze", row, first) for row in after]
+        shares.append(nodes.add("Unsqueeze", m, last))
+    return x, states, nodes.add("Concat", *shares, axis=2)
+
+
+def _dense_stack(nodes: Nodes, weights: Weights, config: dict[str, Any], x: str) -> tuple[str, list[str], str]:
+    """The layers of a dense unit; every dimension at every step, so m is 1."""
+    unit, rows = config["unit"], 2 if config["unit"] == "lstm" else 1
+    total = config["layers"] * rows
+    before = nodes.split("state", total, axis=0)  # [1, B, D] each
+    states: list[str] = []
+    for index in range(config["layers"]):
+        part = before[index * rows : (index + 1) * rows]
+        x, after = dense_layer(nodes, weights, unit, config["dim"], f"layers.{index}", x, part)
+        states += after
+    shape = nodes.add("Concat", nodes.add("Shape", "tokens"), nodes.constant([config["layers"]], np.int64), axis=0)
+    return x, states, nodes.add("Expand", nodes.constant(1, np.float32), shape)

@@ -1,0 +1,49 @@
+"""Writing ONNX nodes in order, each with a fresh output name; it knows nothing about units or models."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper, numpy_helper
+
+
+class Nodes:
+    """A growing list of nodes. `prefix` keeps the names of nested graphs apart, as ONNX asks for."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.nodes: list[NodeProto] = []
+        self.prefix = prefix
+
+    def fresh(self, stem: str) -> str:
+        """A value name that nothing here has yet."""
+        return f"{self.prefix}{stem}_{len(self.nodes)}"
+
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """A node with one output; its name."""
+        return self.add_many(op, *inputs, outputs=[output or self.fresh(op)], **attributes)[0]
+
+    def add_many(self, op: str, *inputs: str, outputs: Sequence[str], **attributes: Any) -> Sequence[str]:
+        """A node with several outputs; their names."""
+        self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
+        return outputs
+
+    def split(self, value: str, parts: int, axis: int) -> list[str]:
+        """`value` in equal parts."""
+        names = [f"{self.fresh('Split')}_{part}" for part in range(parts)]
+        return list(self.add_many("Split", value, outputs=names, axis=axis, num_outputs=parts))
+
+    def constant(self, value: ArrayLike, dtype: DTypeLike) -> str:
+        return self.add("Constant", value=numpy_helper.from_array(np.asarray(value, dtype)))
+
+    def function_attribute(self, name: str) -> str:
+        """Inside a function: the float attribute `name` of the node that calls it."""
+        output = self.add("Constant")
+        reference = AttributeProto(name="value_float", type=AttributeProto.FLOAT, ref_attr_name=name)
+        self.nodes[-1].attribute.append(reference)
+        return output
+
+    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:
+        """A nested graph of these nodes; the types of its inputs and outputs follow from where it is used."""
+        before, after = ([ValueInfoProto(name=each) for each in names] for names in (inputs, outputs))
+        return helper.make_graph(self.nodes, name, before, after)

@@ -1,0 +1,349 @@
+"""The check of an exported model: the same tokens in PyTorch and in a stock runtime, and what difference is rounding.
+
+Each step is compared by itself. The runtime runs one step at a time; PyTorch, in float64, takes every layer's step from
+the runtime's own state before it, its own input and its own m. So errors do not pile up, and each has a bound. Then the
+runtime takes all steps at once, which must come to the same within the bounds of that many steps.
+
+A bound is what rounding does to PyTorch itself: the same steps with disturbed weights, three times the largest change
+among four trials. Each weight is disturbed by ε·√(2D) of itself, ε = 2^-24, which is what rounding every addition does
+to a sum of 2D products; m by ε, which the mask turns into up to ε·sharpness·D/4. To that the activations add a few ε,
+since runtimes approximate them. Where an e_i lies within its error of the threshold it may be 0 (or 1) in one and not
+in the other, and both are right: that step of that layer is not compared.
+
+A file of less than float32 precision is held to these bounds with its weights as they are stored. Against the
+checkpoint's own weights the bound comes from weights disturbed by the rounding of that precision, too.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import ModelProto
+from torch import Tensor
+
+from vcdeploy import extras
+from vcdeploy.errors import VcdeployError
+from vcdeploy.units import LanguageModel, cells
+from vcdeploy.units.scheduler import mask, share
+
+from .dense import ORDER, torch_gates
+from .precision import ROUNDING, stored_weights
+
+if TYPE_CHECKING:
+    from vcdeploy.training.checkpoint import Checkpoint
+
+UNIT = 2.0**-24
+ACTIVATION = 4 * UNIT
+TRIALS, SAFETY = 4, 3
+STEPS, SEQUENCES = 24, 4
+STEPS_OF_REFERENCE = 3  # onnx's evaluator is slow
+OUTPUTS = ("logits", "state", "compute")
+
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+class Runtime(Protocol):
+    """tokens [T, B] and state [S, B, D] -> logits, state, m."""
+
+    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> Arrays: ...
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One line of the report."""
+
+    runtime: str
+    against: str  # what it was compared with
+    output: str  # logits, state or compute
+    largest: float
+    tolerance: float
+    compared: int  # how many numbers were compared
+
+    @property
+    def within(self) -> bool:
+        return self.largest <= self.tolerance  # False for NaN
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the check came to."""
+
+    differences: list[Difference]
+    left_out: list[str]  # runtimes that are not here, and how to get them
+    tokens: NDArray[np.int64]  # [T, B]
+    state: NDArray[np.float32]  # [S, B, D]
+    outputs: Arrays  # of PyTorch, for these
+
+    @property
+    def passed(self) -> bool:
+        return all(each.within for each in self.differences)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            # JSON has no NaN.
+            {**asdict(each), "largest": each.largest if isfinite(each.largest) else None, "within": each.within}
+            for each in self.differences
+        ]
+        return {"passed": self.passed, "differences": rows, "left_out": self.left_out}
+
+
+class ReferenceRuntime:
+    """onnx's own evaluator: slow, and about as plain as the specification."""
+
+    def __init__(self, model: ModelProto) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._evaluator = ReferenceEvaluator(model)
+
+    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> Arrays:
+        with np.errstate(all="ignore"):  # its sigmoid overflows on the way to the right number
+            outputs: Any = self._evaluator.run(None, {"tokens": tokens, "state": state})
+        logits, after, compute = outputs
+        return logits, after, compute
+
+
+def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") -> Report:
+    """Compare an exported model (and its file's content) with the checkpoint it was made from."""
+    exact = checkpoint.build()
+    stored = _with_stored_weights(checkpoint, model)
+    draw = np.random.default_rng(0)
+    tokens = draw.integers(0, len(checkpoint.vocab), (STEPS, SEQUENCES))
+    rows = exact.unit.state_rows * checkpoint.config["layers"]
+    # Not zeros: the recurrent weights must matter from the first step on.
+    state = np.tanh(draw.standard_normal((rows, SEQUENCES, checkpoint.config["dim"]))).astype(np.float32)
+    precision = _precision_of(model)
+    references = {"PyTorch": _Comparison(exact, "f32")}
+    if precision != "f32":
+        references = {
+            "PyTorch, weights as stored": _Comparison(stored, "f32"),
+            "PyTorch, full precision": _Comparison(exact, precision),
+        }
+    differences: list[Difference] = []
+    left_out: list[str] = []
+    for name, steps, start in _runtimes(model, content, left_out):
+        try:
+            runtime = start()
+        except VcdeployError as error:
+            raise VcdeployError(f"{name} can't load the exported model; try a smaller --opset ({error})") from error
+        chain = _chain(runtime, tokens[:steps], state)
+        for place, (against, comparison) in enumerate(references.items()):
+            found = comparison.differences(name, against, tokens[:steps], chain)
+            differences += found
+            if place == 0:
+                differences += comparison.at_once(name, runtime, tokens[:steps], chain, found)
+    with torch.no_grad():
+        outputs = stored.double()(torch.from_numpy(tokens), torch.from_numpy(state).double())
+    logits, after, m = (each.numpy() for each in outputs)
+    return Report(differences, left_out, tokens, state, (logits, after, m))
+
+
+def _runtimes(
+    model: ModelProto, content: bytes, left_out: list[str]
+) -> Iterator[tuple[str, int, Callable[[], Runtime]]]:
+    """Name, number of steps to compare, and how to start each runtime that is here."""
+    if find_spec("onnxruntime"):
+        import onnxruntime
+
+        from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+
+        yield f"ONNX Runtime {onnxruntime.__version__}", STEPS, lambda: OnnxRuntimeModel(content)
+    else:
+        left_out.append(f"ONNX Runtime is not installed: {extras.install_command('onnxruntime')}")
+    yield f"onnx evaluator {onnx.__version__}", STEPS_OF_REFERENCE, lambda: ReferenceRuntime(model)
+
+
+def _precision_of(model: ModelProto) -> str:
+    (config,) = (each.value for each in model.metadata_props if each.key == "vcdeploy.config")
+    return str(json.loads(config)["precision"])
+
+
+def _with_stored_weights(checkpoint: "Checkpoint", model: ModelProto) -> LanguageModel:
+    """The checkpoint's model with the numbers that are in the file."""
+    weights = stored_weights(model)
+    unit = checkpoint.config["unit"]
+    dense = {"W": "weight_ih_l0", "R": "weight_hh_l0"}
+    parameters = {"embedding.weight": weights.pop("embedding")}
+    for name, array in weights.items():
+        if not name.startswith("layers."):
+            parameters[name] = array
+        elif unit in ORDER:
+            layer, part = name.rsplit(".", 1)
+            parameters[f"unit.{layer}.{dense[part]}"] = torch_gates(unit, array)
+        else:
+            parameters[f"unit.{name}"] = array
+    network = checkpoint.build()
+    network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in parameters.items()})
+    return network
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A runtime's steps one by one: tokens[t] and states[t] [S, B, D] give logits[t], states[t + 1] and shares[t]."""
+
+    states: NDArray[np.float32]  # [T + 1, S, B, D]
+    logits: NDArray[np.float32]  # [T, B, vocab]
+    shares: NDArray[np.float32]  # [T, B, layers]
+
+
+def _chain(runtime: Runtime, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> _Chain:
+    states, logits, shares = [state], [], []
+    for step in tokens:
+        out, state, m = runtime.run(step[np.newaxis], state)
+        states.append(state)
+        logits.append(out[0])
+        shares.append(m[0])
+    return _Chain(np.stack(states), np.stack(logits), np.stack(shares))
+
+
+Outputs = dict[str, Tensor]
+
+
+class _Comparison:
+    """A PyTorch model, and what may differ in a file that stores its weights in `precision`."""
+
+    def __init__(self, network: LanguageModel, precision: str) -> None:
+        self.network, self.precision = network.double().eval(), precision
+        self.unit: Any = network.unit
+        self.variable = network.has_scheduler
+        # As float32, which is what ONNX attributes hold.
+        self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
+
+    @torch.no_grad()
+    def differences(self, runtime: str, against: str, tokens: NDArray[np.int64], chain: _Chain) -> list[Difference]:
+        """Every step by itself."""
+        given = {
+            "logits": torch.from_numpy(chain.logits).double(),
+            "state": torch.from_numpy(chain.states[1:]).double().transpose(1, 2),  # [T, B, S, D]
+            "compute": torch.from_numpy(chain.shares).double(),
+        }
+        decided = {"state": self._decided(given["compute"]).repeat_interleave(self.unit.state_rows, -1)}  # [T, B, S]
+        wanted = self._steps(self.network, tokens, chain)
+        bounds = self._activations(wanted)
+        draw = torch.Generator().manual_seed(0)
+        changes = dict.fromkeys(OUTPUTS, 0.0)
+        for trial in range(TRIALS):
+            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT)
+            for output in OUTPUTS:
+                change = (disturbed[output] - wanted[output])[decided.get(output, ...)]
+                changes[output] = max(changes[output], float(change.abs().amax()) if change.numel() else 0.0)
+        apart = {output: (given[output] - wanted[output])[decided.get(output, ...)] for output in OUTPUTS}
+        return [
+            Difference(
+                runtime,
+                against,
+                output,
+                float(apart[output].abs().amax()) if apart[output].numel() else 0.0,
+                bounds[output] + SAFETY * changes[output],
+                apart[output].numel(),
+            )
+            for output in OUTPUTS
+        ]
+
+    def at_once(
+        self, runtime: str, runner: Runtime, tokens: NDArray[np.int64], chain: _Chain, one_by_one: list[Difference]
+    ) -> list[Difference]:
+        """The whole sequence in one run against the steps one by one, whose bounds are known.
+
+        A sequence is compared up to the first step whose mask may have fallen either way.
+        """
+        logits, state, m = runner.run(tokens, chain.states[0])
+        clear = np.logical_and.accumulate(self._same_masks(chain.shares, m), axis=0)  # [T, B]
+        apart = {
+            "logits": (logits - chain.logits)[clear],
+            "state": (state - chain.states[-1]).swapaxes(0, 1)[clear[-1]],
+            "compute": (m - chain.shares)[clear],
+        }
+        against = f"itself, {len(tokens)} steps at once"
+        return [
+            Difference(
+                runtime,
+                against,
+                each.output,
+                float(np.abs(apart[each.output]).max(initial=0)),
+                len(tokens) * each.tolerance,
+                apart[each.output].size,
+            )
+            for each in one_by_one
+        ]
+
+    def _same_masks(self, one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """[T, B]: whether two sets of shares [T, B, layers] surely lead to the same exact zeros and ones."""
+        if not self.variable:
+            return np.ones(one.shape[:2], bool)
+        shares = [torch.from_numpy(each).double() for each in (one, other)]
+        masks = [mask(m, self.unit.dim, *self.settings) for m in shares]
+        same = [(masks[0] == exact) == (masks[1] == exact) for exact in (0, 1)]
+        decided = [self._decided(m) for m in shares]
+        return ((same[0] & same[1]).all(-1) & decided[0] & decided[1]).all(-1).numpy()
+
+    def _decided(self, m: Tensor) -> Tensor:
+        """Whether no e_i lies within its error of the threshold; NaN is decided: it is NaN everywhere."""
+        if not self.variable:
+            return torch.ones_like(m, dtype=torch.bool)
+        sharpness, epsilon = self.settings
+        i = torch.arange(1, self.unit.dim + 1, dtype=m.dtype)
+        soft = torch.sigmoid(sharpness * (m.unsqueeze(-1) * self.unit.dim - i))
+        to_threshold = torch.minimum((soft - epsilon).abs(), (soft - (1 - epsilon)).abs())
+        # The slope of the sigmoid is about epsilon there.
+        return ~(to_threshold < UNIT * sharpness * self.unit.dim * epsilon + ACTIVATION).any(-1)
+
+    def _steps(self, network: LanguageModel, tokens: NDArray[np.int64], chain: _Chain, m_error: float = 0.0) -> Outputs:
+        """Every step of every layer from what the runtime had before it: state [T, B, S, D], and the other two."""
+        states, shares = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.shares).double()
+        unit: Any = network.unit
+        x = network.embedding(torch.from_numpy(tokens))  # [T, B, D]
+        after, own = [], []
+        for index, layer in enumerate(unit.layers):
+            places = slice(index * unit.state_rows, (index + 1) * unit.state_rows)
+            before = list(states[:-1, places].unbind(1))  # [T, B, D] each
+            if self.variable:
+                own.append(share(x, before[0], layer.u, layer.v, layer.b))
+                after += self._variable_step(layer, x, before, (shares[..., index] + m_error).clamp(0, 1))
+            else:
+                own.append(torch.ones_like(shares[..., index]))
+                after += self._dense_step(layer, x, before)
+            x = states[1:, places][:, 0]  # what the runtime's next layer read
+        return {"logits": network.output(x), "state": torch.stack(after, 2), "compute": torch.stack(own, -1)}
+
+    def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
+        """The reference's step with m given: u and v are 0, and b takes m's logit. T and B are one batch here."""
+        none = torch.zeros_like(layer.u)
+        flat = [each.flatten(0, 1) for each in (x, *before)]
+        step: Any = {1: cells.vcrnn_step, 3: cells.vcgru_step, 4: cells.vclstm_step}[self.unit.gates]
+        *after, _ = step(*flat, layer.U, layer.V, none, none, torch.logit(m).flatten(), *self.settings)
+        return [each.view_as(x) for each in after]
+
+    def _dense_step(self, layer: Any, x: Tensor, before: list[Tensor]) -> list[Tensor]:
+        rows = [each.flatten(0, 1).unsqueeze(0) for each in before]
+        _, after = layer(x.flatten(0, 1).unsqueeze(0), rows[0] if len(rows) == 1 else tuple(rows))
+        return [each.view_as(x) for each in ([after] if len(rows) == 1 else after)]
+
+    def _activations(self, wanted: Outputs) -> dict[str, float]:
+        """What approximate activations may do: once in m, four times in a state, which a cell may make larger."""
+        largest = {output: 1 + float(each.abs().amax()) for output, each in wanted.items()}
+        state = 4 * ACTIVATION * largest["state"]
+        return {
+            "logits": ACTIVATION * largest["logits"],
+            "state": state,
+            "compute": ACTIVATION if self.variable else 0.0,
+        }
+
+    def _disturbed(self, draw: torch.Generator) -> LanguageModel:
+        """The model with weights off by their rounding in this precision, and by that of the sums they go into."""
+        network = deepcopy(self.network)
+        share_of_sum = (2 * self.unit.dim) ** 0.5 * UNIT
+        for weight in network.parameters():
+            off = share_of_sum * torch.randn(weight.shape, generator=draw) * weight
+            if weight.dim() > 1 and ROUNDING[self.precision]:
+                scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
+                off += ROUNDING[self.precision] * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
+            weight.add_(off)
+        return network

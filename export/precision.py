@@ -1,0 +1,96 @@
+"""How a file stores its weights: f32, f16, bf16 or int8, and the standard ops that widen them to float32 again.
+
+Matrices take the chosen precision. Vectors stay float32: they are small, and an error in the scheduler's u, v, b
+would move m, which is multiplied by D. int8 has a scale a row: `layers.0.U` [R, C] int8, `layers.0.U.scale` [R, 1].
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from vcdeploy.errors import VcdeployError
+
+from .nodes import Nodes
+
+Array = NDArray[np.float32]
+PRECISIONS = ("f32", "f16", "bf16", "int8")
+SCALE = ".scale"
+STEPS = 127  # int8 is used symmetrically, -127 … 127
+
+# The largest error of a weight, as a share of itself; for int8, of the largest weight in its row.
+ROUNDING = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / STEPS}
+
+
+class Weights:
+    """The initializers of a graph, stored in one precision and read as float32."""
+
+    def __init__(self, nodes: Nodes, precision: str) -> None:
+        self.nodes, self.precision = nodes, precision
+        self.initializers: list[TensorProto] = []
+        self._wide: dict[str, str] = {}
+
+    def add(self, name: str, array: Array) -> str:
+        """Store an array; its name."""
+        if not np.isfinite(array).all():
+            raise VcdeployError(
+                f"the weights {name} hold NaN or infinity: training diverged; export another checkpoint"
+            )
+        if array.ndim < 2 or self.precision == "f32":
+            self.initializers.append(numpy_helper.from_array(array, name))
+        elif self.precision == "f16":
+            if (largest := float(np.abs(array).max())) >= 65520:  # what rounds to infinity
+                raise VcdeployError(f"the weights {name} reach {largest:.3g}, beyond f16: use --precision bf16")
+            self.initializers.append(numpy_helper.from_array(array.astype(np.float16), name))
+        elif self.precision == "bf16":
+            self.initializers.append(_bfloat16(array, name))
+        else:
+            scale = np.maximum(np.abs(array).max(-1, keepdims=True), np.finfo(np.float32).tiny * STEPS) / STEPS
+            quantised = np.rint(array / scale).clip(-STEPS, STEPS).astype(np.int8)
+            self.initializers.append(numpy_helper.from_array(quantised, name))
+            self.initializers.append(numpy_helper.from_array(scale.astype(np.float32), name + SCALE))
+        return name
+
+    def whole(self, name: str) -> str:
+        """A stored array as a float32 value. The ops have constant inputs: a runtime computes them once, at load."""
+        if name not in self._wide:
+            self._wide[name] = self._widen(name, name, name + SCALE)
+        return self._wide[name]
+
+    def rows(self, name: str, index: str) -> str:
+        """The rows of a stored matrix at `index`, as float32."""
+        scales = (each.name == name + SCALE for each in self.initializers)
+        scale = self.nodes.add("Gather", name + SCALE, index) if any(scales) else ""
+        return self._widen(name, self.nodes.add("Gather", name, index), scale)
+
+    def _widen(self, name: str, value: str, scale: str) -> str:
+        (kind,) = (each.data_type for each in self.initializers if each.name == name)
+        if kind == TensorProto.FLOAT:
+            return value
+        wide = self.nodes.add("Cast", value, to=TensorProto.FLOAT)
+        return self.nodes.add("Mul", wide, scale) if kind == TensorProto.INT8 else wide
+
+
+def _bfloat16(array: Array, name: str) -> TensorProto:
+    """Round to the nearest, ties to even: NumPy has no bfloat16 of its own."""
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    upper = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
+    return helper.make_tensor(name, TensorProto.BFLOAT16, array.shape, upper.tobytes(), raw=True)
+
+
+def stored_weights(model: ModelProto) -> dict[str, Array]:
+    """Every initializer of a file as the float32 numbers that a runtime computes with."""
+    raw: Mapping[str, TensorProto] = {each.name: each for each in model.graph.initializer}
+    return {name: _read(tensor, raw) for name, tensor in raw.items() if not name.endswith(SCALE)}
+
+
+def _read(tensor: TensorProto, raw: Mapping[str, TensorProto]) -> Array:
+    if tensor.data_type == TensorProto.BFLOAT16:
+        upper = np.frombuffer(tensor.raw_data, "<u2").astype(np.uint32)
+        return (upper << np.uint32(16)).view(np.float32).reshape(tuple(tensor.dims))
+    array: NDArray[Any] = numpy_helper.to_array(tensor)
+    if tensor.data_type == TensorProto.INT8:
+        return array.astype(np.float32) * numpy_helper.to_array(raw[tensor.name + SCALE])
+    return array.astype(np.float32)

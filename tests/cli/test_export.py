@@ -1,0 +1,185 @@
+"""`vcdeploy export` as a user types it: what is written, what is said, and what happens when the check fails."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from vcdeploy import cli
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.export import graph
+from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+from vcdeploy.training import checkpoint
+from vcdeploy.units import LanguageModel
+
+
+def write_checkpoint(path: Path, unit: str) -> Path:
+    torch.manual_seed(4)
+    vocab = Vocabulary(["\n", " ", *"abcde"])
+    model = LanguageModel(unit, len(vocab), 32, sharpness=0.6)
+    config = {
+        "unit": unit, "dim": 32, "layers": 1, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
+        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+    checkpoint.write(path, checkpoint.Checkpoint(config, vocab, model.state_dict(), {}, {"step": 1}))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli.main, ["export", *map(str, arguments)], prog_name="vcdeploy")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run's folder."""
+    write_checkpoint(tmp_path / "run" / "best.safetensors", "vcgru")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"])
+def test_writes_and_says_how_far_off_it_is(unit: str, tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "best.safetensors", unit)
+    result = run(path, "-o", tmp_path / "new" / "model.onnx")
+    assert result.exit_code == 0, result.output
+    assert "largest difference" in result.output
+    assert "PyTorch" in result.output and "onnx evaluator" in result.output
+    assert "TOO FAR" not in result.output
+    assert f"wrote {tmp_path / 'new' / 'model.onnx'}: {unit}-32, f32, 0.0 MB" in result.output.replace("\n", "")
+    onnx.checker.check_model(tmp_path / "new" / "model.onnx", full_check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ([], "best.onnx"),
+        (["--precision", "int8"], "best-int8.onnx"),
+        (["--bucketed"], "best-bucketed.onnx"),
+        (["--precision", "bf16", "--bucketed", "--opset", "21"], "best-bf16-bucketed.onnx"),
+    ],
+)
+def test_the_file_lies_beside_the_checkpoint(options: list[str], name: str, folder: Path) -> None:
+    result = run(folder, *options)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["best.safetensors", name])
+    model = onnx.load(folder / name)
+    assert model.opset_import[0].version == (21 if "--opset" in options else 18)
+
+
+def test_json_is_one_document(folder: Path) -> None:
+    result = run(folder, "--precision", "f16", "--json")
+    document = json.loads(result.stdout)
+    assert document["passed"] is True
+    assert document["written"] == [str(folder / "best-f16.onnx")]
+    assert document["bytes"] == (folder / "best-f16.onnx").stat().st_size
+    assert all(row["within"] and row["largest"] <= row["tolerance"] for row in document["differences"])
+
+
+def test_bundle(folder: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    result = run(folder, "--bundle", bundle)
+    assert result.exit_code == 0, result.output
+    assert not list(folder.glob("*.onnx"))
+    assert {path.name for path in bundle.iterdir()} == {"model.onnx", "manifest.json", "samples.npz", "report.json"}
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for name, entry in manifest["files"].items():
+        content = (bundle / name).read_bytes()
+        assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert {"vcdeploy", "python", "torch", "onnx", "numpy"} <= manifest["versions"].keys()
+    source = (folder / "best.safetensors").read_bytes()
+    assert manifest["checkpoint"] == {"name": "best.safetensors", "sha256": hashlib.sha256(source).hexdigest()}
+    assert str(tmp_path) not in json.dumps(manifest)
+    assert json.loads((bundle / "report.json").read_text())["passed"] is True
+
+
+def test_samples_of_a_bundle_are_what_the_model_does(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    run(folder, "--bundle", tmp_path / "bundle", "--precision", "int8", "-o", tmp_path / "too.onnx")
+    assert (tmp_path / "too.onnx").read_bytes() == (tmp_path / "bundle" / "model.onnx").read_bytes()
+    with np.load(tmp_path / "bundle" / "samples.npz") as file:
+        samples = dict(file)
+    model = OnnxRuntimeModel(tmp_path / "bundle" / "model.onnx")
+    got = model.run(samples["tokens"], samples["state"])
+    # As in tests/export/test_graph.py, for 24 steps.
+    tolerance = 8 * 2.0**-24 * 24 * ((2 * 32) ** 0.5 + 0.6 * 32 / 2)
+    for one, name in zip(got, ("logits", "state_out", "compute"), strict=True):
+        assert np.abs(one - samples[name]).max() <= tolerance
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export whose output layer is off by a thousandth."""
+    build: Callable[..., Any] = graph.build
+
+    def wrong(*arguments: Any, **settings: Any) -> onnx.ModelProto:
+        model: onnx.ModelProto = build(*arguments, **settings)
+        (bias,) = (each for each in model.graph.initializer if each.name == "output.bias")
+        array = onnx.numpy_helper.to_array(bias) + np.float32(1e-3)
+        bias.CopyFrom(onnx.numpy_helper.from_array(array, "output.bias"))
+        return model
+
+    monkeypatch.setattr(graph, "build", wrong)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_failed_check_is_exit_code_1_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    (folder / "best.onnx").write_bytes(b"the file of before")
+    result = run(folder, "--bundle", tmp_path / "bundle", "-o", folder / "best.onnx")
+    assert result.exit_code == 1
+    assert "TOO FAR" in result.stdout
+    assert "differs from PyTorch by more than rounding: logits in" in result.stderr
+    assert "Nothing was written" in result.stderr
+    assert (folder / "best.onnx").read_bytes() == b"the file of before"
+    assert not (tmp_path / "bundle").exists()
+    assert {path.name for path in folder.iterdir()} == {"best.onnx", "best.safetensors"}
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_failed_check_is_in_the_json(folder: Path) -> None:
+    result = run(folder, "--json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["passed"] is False
+    assert document["written"] == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "options", "said"),
+    [
+        ("crnn", [], "crnn is a baseline for training only and has no export"),
+        ("gru", ["--bucketed"], "--bucketed skips inactive dimensions, and gru has none: leave it out"),
+        ("vcgru", ["--opset", "99"], "--opset must be 18 to"),
+    ],
+)
+def test_what_cannot_be_exported_says_so(unit: str, options: list[str], said: str, tmp_path: Path) -> None:
+    result = run(write_checkpoint(tmp_path / "best.safetensors", unit), *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_wrong_checkpoints(tmp_path: Path) -> None:
+    assert "no checkpoint at" in run(tmp_path / "no.safetensors").stderr
+    (tmp_path / "bad.safetensors").write_bytes(b"not one")
+    result = run(tmp_path / "bad.safetensors")
+    assert result.exit_code == 1
+    assert "is not a whole vcdeploy checkpoint" in result.stderr
+
+
+def test_a_place_that_cannot_be_written(folder: Path) -> None:
+    (folder / "file").write_text("in the way")
+    result = run(folder, "-o", folder / "file" / "model.onnx")
+    assert result.exit_code == 1
+    assert f"could not write {folder / 'file' / 'model.onnx'}" in result.stderr
+
+
+def test_every_option_has_help() -> None:
+    command: Any = cli.main.get_command(None, "export")  # type: ignore[arg-type]
+    for option in command.params:
+        assert option.param_type_name == "argument" or option.help

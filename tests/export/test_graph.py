@@ -1,0 +1,189 @@
+"""The exported graph: names, types and metadata as designed, and the numbers of PyTorch in stock runtimes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, shape_inference
+from onnx.reference import ReferenceEvaluator
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.export import build
+from vcdeploy.export.functions import check
+from vcdeploy.export.graph import newest_opset
+from vcdeploy.training.checkpoint import Checkpoint
+from vcdeploy.units import UNITS
+
+VARIABLE = ["vcrnn", "vcgru", "vclstm"]
+DENSE = ["rnn", "gru", "lstm"]
+MakeCheckpoint = Callable[..., Checkpoint]
+
+
+def signature(values: Any) -> dict[str, tuple[int, list[int | str]]]:
+    found = {}
+    for value in values:
+        tensor = value.type.tensor_type
+        found[value.name] = (tensor.elem_type, [dim.dim_param or dim.dim_value for dim in tensor.shape.dim])
+    return found
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+
+
+def run(runtime: str, model: ModelProto, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> list[Any]:
+    feed = {"tokens": tokens, "state": state}
+    if runtime == "evaluator":
+        with np.errstate(all="ignore"):
+            return list(ReferenceEvaluator(model).run(None, feed))
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feed))
+
+
+@pytest.mark.parametrize("unit", [*VARIABLE, *DENSE])
+def test_inputs_and_outputs(unit: str, make_checkpoint: MakeCheckpoint) -> None:
+    model = build(make_checkpoint(unit, dim=12, layers=3))
+    rows = 6 if unit.endswith("lstm") else 3
+    state = (TensorProto.FLOAT, [rows, "B", 12])
+    assert signature(model.graph.input) == {"tokens": (TensorProto.INT64, ["T", "B"]), "state": state}
+    assert signature(model.graph.output) == {
+        "logits": (TensorProto.FLOAT, ["T", "B", 9]),
+        "state_out": state,
+        "compute": (TensorProto.FLOAT, ["T", "B", 3]),
+    }
+
+
+@pytest.mark.parametrize("unit", VARIABLE)
+def test_one_op_a_layer_with_its_function(unit: str, make_checkpoint: MakeCheckpoint) -> None:
+    model = build(make_checkpoint(unit, dim=12, layers=2, sharpness=0.3))
+    ops = [node for node in model.graph.node if node.domain == "vcdeploy"]
+    assert [(node.op_type, node.name) for node in ops] == [(unit.upper(), "layers.0"), (unit.upper(), "layers.1")]
+    for index, node in enumerate(ops):
+        assert list(node.input)[2:7] == [f"layers.{index}.{part}" for part in "UVuvb"]
+        assert len(node.input) == (8 if unit == "vclstm" else 7)
+        assert attributes(node) == {
+            "sharpness": pytest.approx(0.3),
+            "epsilon": pytest.approx(1e-3),
+            "plugin_version": b"1",
+            "plugin_namespace": b"",
+        }
+    assert [(each.domain, each.name) for each in model.functions] == [("vcdeploy", unit.upper())]
+    assert {each.domain: each.version for each in model.opset_import} == {"": 18, "vcdeploy": 1}
+    layers = [f"layers.{index}.{part}" for index in range(2) for part in "UVuvb"]
+    names = [each.name for each in model.graph.initializer]
+    assert names == ["embedding", *layers, "output.weight", "output.bias"]
+
+
+def test_weights_are_those_of_the_checkpoint(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("vcgru", dim=12, layers=2)
+    model = build(checkpoint)
+    weights = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    assert np.array_equal(weights["embedding"], checkpoint.model["embedding.weight"].numpy())
+    assert np.array_equal(weights["layers.1.U"], checkpoint.model["unit.layers.1.U"].numpy())
+    assert weights["layers.1.U"].shape == (36, 12)
+
+
+def test_metadata(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("vcgru", dim=12)
+    model = build(checkpoint, precision="f16")
+    metadata = {each.key: json.loads(each.value) for each in model.metadata_props}
+    assert metadata["vcdeploy.vocab"] == list(checkpoint.vocab.symbols)
+    config = metadata["vcdeploy.config"]
+    wanted = {"unit": "vcgru", "dim": 12, "layers": 2, "sharpness": 0.7, "epsilon": 1e-3, "kind": "text", "buffer": 0}
+    assert {key: config[key] for key in wanted} == wanted
+    assert (config["precision"], config["bucketed"]) == ("f16", False)
+    assert config["training"] == {"step": 7, "epoch": 1.5}
+    assert model.producer_name == "vcdeploy"
+
+
+@pytest.mark.parametrize("unit", DENSE)
+def test_dense_units_use_onnx_ops(unit: str, make_checkpoint: MakeCheckpoint) -> None:
+    model = build(make_checkpoint(unit, dim=12, layers=2))
+    nodes = [node for node in model.graph.node if node.op_type == unit.upper()]
+    assert len(nodes) == 2
+    assert not model.functions
+    assert {each.domain for each in model.opset_import} == {""}
+    assert attributes(nodes[0]).get("linear_before_reset") == (1 if unit == "gru" else None)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3)])
+@pytest.mark.parametrize("dim", [1, 7, 40])
+@pytest.mark.parametrize("unit", [*VARIABLE, *DENSE])
+def test_numbers_of_pytorch(
+    unit: str, dim: int, shape: tuple[int, int], runtime: str, make_checkpoint: MakeCheckpoint
+) -> None:
+    checkpoint = make_checkpoint(unit, dim)
+    draw = np.random.default_rng(dim)
+    tokens = draw.integers(0, 9, shape)
+    rows = 4 if unit.endswith("lstm") else 2
+    state = np.tanh(draw.standard_normal((rows, shape[1], dim))).astype(np.float32)
+    with torch.no_grad():
+        wanted = checkpoint.build()(torch.from_numpy(tokens), torch.from_numpy(state))
+    # 2^-24, the rounding unit: √(2D) of it in a sum, sharpness·D/2 of it through the mask, once a step and layer; the
+    # embedding is of size 1, and the output layer sums once more.
+    tolerance = 8 * 2.0**-24 * 2 * shape[0] * ((2 * dim) ** 0.5 + 0.7 * dim / 2)
+    for name, got, one in zip(
+        ("logits", "state", "compute"), run(runtime, build(checkpoint), tokens, state), wanted, strict=True
+    ):
+        assert got.dtype == np.float32
+        assert got.shape == one.shape, name
+        assert np.abs(got - one.numpy()).max() <= tolerance, name
+
+
+@pytest.mark.parametrize("unit", ["vclstm", "gru"])
+@pytest.mark.parametrize("opset", [18, 21, newest_opset()])
+def test_every_opset_passes_the_checks(unit: str, opset: int, make_checkpoint: MakeCheckpoint) -> None:
+    model = build(make_checkpoint(unit, dim=7), opset=opset)
+    assert model.opset_import[0].version == opset
+    check(model)
+    for value in model.graph.output:
+        del value.type.tensor_type.shape.dim[-1]
+    with pytest.raises(shape_inference.InferenceError):
+        shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+
+
+def test_every_unit_is_either_exported_or_refused(make_checkpoint: MakeCheckpoint) -> None:
+    assert {*VARIABLE, *DENSE, "crnn"} == set(UNITS)
+    with pytest.raises(VcdeployError, match="crnn is a baseline for training only and has no export"):
+        build(make_checkpoint("crnn", layers=1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"opset": 17}, r"--opset must be 18 to \d+, not 17"),
+        ({"opset": 1000}, "not 1000"),
+        ({"precision": "f8"}, "no precision 'f8': choose from f32, f16, bf16, int8"),
+    ],
+)
+def test_settings_that_do_not_exist(settings: dict[str, Any], said: str, make_checkpoint: MakeCheckpoint) -> None:
+    with pytest.raises(VcdeployError, match=said):
+        build(make_checkpoint("vcgru"), **settings)
+
+
+def test_bucketed_needs_a_unit_that_skips(make_checkpoint: MakeCheckpoint) -> None:
+    with pytest.raises(VcdeployError, match="gru has none: leave it out"):
+        build(make_checkpoint("gru"), bucketed=True)
+
+
+def test_weights_that_are_not_finite(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("vcgru")
+    checkpoint.model["unit.layers.1.V"][3, 4] = torch.nan
+    with pytest.raises(VcdeployError, match=r"weights layers\.1\.V hold NaN"):
+        build(checkpoint)
+
+
+def test_weights_that_do_not_fit_the_description(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("vcgru")
+    checkpoint.config["dim"] = 41
+    with pytest.raises(VcdeployError, match="do not fit"):
+        build(checkpoint)

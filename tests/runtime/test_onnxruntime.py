@@ -1,0 +1,243 @@
+"""The ONNX Runtime backend: the numbers of the PyTorch backend, and errors that say what is wrong with a file."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper
+
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.export import build
+from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+from vcdeploy.runtime.sampling import generate
+from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.training.checkpoint import Checkpoint
+from vcdeploy.units import LanguageModel
+
+pytest.importorskip("onnxruntime")
+
+UNITS = ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"]
+
+
+def checkpoint(unit: str, vocab: Vocabulary | None = None) -> Checkpoint:
+    torch.manual_seed(2)
+    vocab = vocab or Vocabulary(["\n", " ", *"abcdeé"])
+    model = LanguageModel(unit, len(vocab), 24, 2, sharpness=0.5)
+    config = {
+        "unit": unit, "dim": 24, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
+        "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+    return Checkpoint(config, vocab, model.state_dict(), {}, {"step": 1})
+
+
+@pytest.fixture(scope="module")
+def vcgru() -> ModelProto:
+    return build(checkpoint("vcgru"))
+
+
+@pytest.fixture
+def model(vcgru: ModelProto) -> ModelProto:
+    """A copy to spoil."""
+    copy = ModelProto()
+    copy.CopyFrom(vcgru)
+    return copy
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_runs_as_the_torch_backend_does(unit: str, tmp_path: Path) -> None:
+    saved = checkpoint(unit)
+    onnx.save(build(saved), tmp_path / "model.onnx")
+    here, there = OnnxRuntimeModel(tmp_path / "model.onnx"), TorchModel(saved.build(), saved.vocab)
+    assert here.vocab == saved.vocab
+    assert here.backend == "onnxruntime"
+    tokens = here.vocab.encode("abc dé\nab ca").reshape(6, 2)
+    tolerance = 8 * 2.0**-24 * 2 * 12 * ((2 * 24) ** 0.5 + 0.5 * 24 / 2)  # as in tests/export/test_graph.py
+    state_here = state_there = None
+    for part, position in ((tokens[:4], 0), (tokens[4:], 4)):  # the state carries over
+        logits, state_here, m = here.run(part, state_here, position)
+        for got, wanted in zip((logits, state_here, m), outputs := there.run(part, state_there, position), strict=True):
+            assert got.shape == wanted.shape
+            assert np.abs(got - wanted).max() <= tolerance
+        state_there = outputs[1]
+
+
+@pytest.mark.parametrize("unit", ["vcgru", "lstm"])
+def test_generates_what_the_torch_backend_generates(unit: str) -> None:
+    saved = checkpoint(unit)
+    here = OnnxRuntimeModel(build(saved).SerializeToString())
+    there = TorchModel(saved.build(), saved.vocab)
+    prime = saved.vocab.encode("ab c")
+    assert list(generate(here, prime, 40, seed=3)) == list(generate(there, prime, 40, seed=3))
+
+
+def test_says_what_runs() -> None:
+    forms = {
+        "function": build(checkpoint("vcgru")),
+        "bucketed": build(checkpoint("vcgru"), bucketed=True),
+        "dense": build(checkpoint("gru"), precision="int8"),
+    }
+    for form, each in forms.items():
+        loaded = OnnxRuntimeModel(each.SerializeToString())
+        assert loaded.form == form
+        assert form in repr(loaded)
+    assert "gru-24, int8" in repr(loaded)
+
+
+def test_bits_keep_their_buffer() -> None:
+    saved = checkpoint("vcrnn", Vocabulary("01", "bits", 8))
+    loaded = OnnxRuntimeModel(build(saved).SerializeToString())
+    assert (loaded.vocab.kind, loaded.vocab.buffer) == ("bits", 8)
+    assert loaded.config["unit"] == "vcrnn"
+
+
+def test_a_foreign_writer_of_the_same_format_is_read(model: ModelProto) -> None:
+    """Only what docs/design.md asks for; T and B by other names."""
+    asked = ("unit", "dim", "layers", "sharpness", "epsilon", "precision", "kind")
+    config = json.loads(metadata(model)["vcdeploy.config"])
+    set_metadata(model, config={key: config[key] for key in asked})
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = {"T": "time", "B": "batch"}[dim.dim_param]
+    assert OnnxRuntimeModel(model.SerializeToString()).form == "function"
+
+
+def metadata(model: ModelProto) -> dict[str, str]:
+    return {each.key: each.value for each in model.metadata_props}
+
+
+def set_metadata(model: ModelProto, config: Any = None, vocab: Any = None) -> None:
+    new = metadata(model)
+    for key, value in (("vcdeploy.config", config), ("vcdeploy.vocab", vocab)):
+        if value is not None:
+            new[key] = value if isinstance(value, str) else json.dumps(value)
+    helper.set_model_props(model, new)
+
+
+def change_config(**changes: Any) -> Callable[[ModelProto], None]:
+    return lambda model: set_metadata(model, config=json.loads(metadata(model)["vcdeploy.config"]) | changes)
+
+
+def without_functions(model: ModelProto) -> None:
+    del model.functions[:]
+
+
+def without_metadata(model: ModelProto) -> None:
+    del model.metadata_props[:]
+
+
+def fixed_batch(model: ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+
+
+def renamed_output(model: ModelProto) -> None:
+    for node in model.graph.node:
+        node.output[:] = ["scores" if name == "logits" else name for name in node.output]
+    model.graph.output[0].name = "scores"
+
+
+def swapped_initializers(model: ModelProto) -> None:
+    names = {"layers.0.U": "layers.0.u", "layers.0.u": "layers.0.U"}
+    for each in model.graph.initializer:
+        each.name = names.get(each.name, each.name)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (without_metadata, "no vcdeploy model: its metadata lacks"),
+        (without_functions, r"attach_functions puts them in.*export it again"),
+        (change_config(unit="transformer"), "vcdeploy.config of the model lacks or garbles"),
+        (change_config(dim="24"), "vcdeploy.config of the model lacks or garbles"),
+        (change_config(dim=25), r"state is tensor\(float\) \[2, 'B', 24\].*asks for tensor\(float\) \[2, 'B', 25\]"),
+        (change_config(layers=3), "layers 3"),
+        (change_config(kind="speech"), r"vcdeploy.vocab of the model is unusable \(unknown vocabulary kind 'speech'"),
+        (lambda model: set_metadata(model, config="{"), "vcdeploy.config of the model lacks or garbles"),
+        (lambda model: set_metadata(model, config="[1]"), "vcdeploy.config of the model lacks or garbles"),
+        (lambda model: set_metadata(model, vocab="{}"), "it is no list of strings"),
+        (lambda model: set_metadata(model, vocab=["a", "b"]), r"logits is .*8\].*2 symbols"),
+        (lambda model: set_metadata(model, vocab=["a"] * 8), "'a' is in the vocabulary twice"),
+        (fixed_batch, r"tokens is tensor\(int64\) \['T', 2\]"),
+        (renamed_output, "no input or output 'logits'"),
+        (swapped_initializers, "can't load the model"),
+    ],
+)
+def test_a_spoilt_file_is_explained(spoil: Callable[[ModelProto], None], said: str, model: ModelProto) -> None:
+    spoil(model)
+    with pytest.raises(VcdeployError, match=said):
+        OnnxRuntimeModel(model.SerializeToString())
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "no.onnx", tmp_path):
+        with pytest.raises(VcdeployError, match=f"no model at {path}: give the .onnx file"):
+            OnnxRuntimeModel(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_file(share: float, model: ModelProto, tmp_path: Path) -> None:
+    content = model.SerializeToString()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(VcdeployError, match=r"cut\.onnx"):
+        OnnxRuntimeModel(path)
+
+
+def test_a_foreign_onnx_file(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "foreign", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "f.onnx")
+    with pytest.raises(VcdeployError, match=r"f\.onnx is an ONNX file, but no vcdeploy model"):
+        OnnxRuntimeModel(tmp_path / "f.onnx")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "state", "said"),
+    [
+        (np.zeros(3, np.int64), None, r"shape \[T, B\].*not int64 \[3\]"),
+        (np.zeros((0, 1), np.int64), None, r"not int64 \[0, 1\]"),
+        (np.zeros((1, 1), np.float32), None, "not float32"),
+        (np.full((1, 1), 8), None, "there is no symbol 8; the ids of the model are 0 to 7"),
+        (np.full((1, 1), -1), None, "there is no symbol -1"),
+        (
+            np.zeros((1, 2), np.int64),
+            np.zeros((2, 1, 24), np.float32),
+            r"state of shape \[2, 2, 24\] here, not \[2, 1, 24\]",
+        ),
+    ],
+)
+def test_wrong_inputs(tokens: Any, state: Any, said: str, vcgru: ModelProto) -> None:
+    with pytest.raises(VcdeployError, match=said):
+        OnnxRuntimeModel(vcgru.SerializeToString()).run(tokens, state)
+
+
+def test_other_integers_are_tokens_too(vcgru: ModelProto) -> None:
+    loaded = OnnxRuntimeModel(vcgru.SerializeToString(), threads=2)
+    tokens = np.array([[1], [2]])
+    for one, other in zip(loaded.run(tokens), loaded.run(tokens.astype(np.uint8)), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_without_onnx_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, vcgru: ModelProto) -> None:
+    monkeypatch.setattr("vcdeploy.extras.find_spec", lambda name: None)
+    with pytest.raises(
+        VcdeployError, match=r'needs onnxruntime, which is not installed; run: pip install "vcdeploy\[cpu\]"'
+    ):
+        OnnxRuntimeModel(vcgru.SerializeToString())
+
+
+def test_importing_the_backend_imports_neither_onnxruntime_nor_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys, vcdeploy.runtime.onnxruntime, vcdeploy.export; "
+        "assert not {'torch', 'onnxruntime'} & set(sys.modules), 'imported'"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
