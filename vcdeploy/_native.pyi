@@ -1,4 +1,94 @@
 """The native module, built from plugins/cpu."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
 def cpu_features() -> dict[str, bool]:
     """The instruction sets the kernels care about, and whether this processor has each."""
+
+def instruction_sets() -> list[str]:
+    """What `isa` may be on this processor, best first; "portable" is always the last."""
+
+def op(
+    unit: str,
+    X: Floats,
+    H0: Floats,
+    U: Floats,
+    V: Floats,
+    u: Floats,
+    v: Floats,
+    b: Floats,
+    C0: Floats | None = None,
+    *,
+    sharpness: float,
+    epsilon: float,
+    m: Floats | None = None,
+    precision: str = "f32",
+    threads: int = 1,
+    isa: str = "auto",
+) -> tuple[Any, ...]:
+    """The op of docs/design.md, section 2: Y [T, B, D], H [B, D], M [T, B] and, for vclstm, C [B, D].
+
+    m [T, B]: shares to use instead of the scheduler's. The weights are packed anew at every call.
+    """
+
+class Model:
+    """A language model with packed weights; calls from several threads wait for each other."""
+
+    def __init__(
+        self,
+        unit: str,
+        embedding: Floats,
+        layers: Sequence[Sequence[Floats]],
+        output_weight: Floats,
+        output_bias: Floats,
+        *,
+        sharpness: float,
+        epsilon: float,
+        precision: str = "f32",
+        threads: int = 1,
+        table_bytes: int = 0,
+        isa: str = "auto",
+    ) -> None:
+        """layers: U, V, u, v, b of each. table_bytes: what the first layer's table may take at most."""
+
+    def run(self, tokens: NDArray[np.int64], state: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers]."""
+
+    def generate(
+        self,
+        prime: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        state: Floats | None = None,
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """prime [n], uniforms [length], state [S, 1, D] -> tokens [length], state, m [n + length - 1, layers].
+
+        The last token is chosen but not read: begin with it to go on from the state.
+        """
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use."""
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def state_rows(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int:
+        """What the packed weights take."""
+
+    @property
+    def table_bytes(self) -> int:
+        """What the first layer's table takes; 0 without one."""

@@ -1,21 +1,297 @@
-// The Python module vcdeploy._native: a thin binding over the library of this folder.
+// The Python module vcdeploy._native: checks arrays, finds pointers, lets go of the interpreter, calls the library.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "cpu_features.h"
+#include "dispatch.h"
+#include "model.h"
+#include "sequence.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
+using namespace vcdeploy;
+
+namespace {
+
+using Array = nb::ndarray<nb::ro, nb::device::cpu>;  // of any type and shape: what is wrong with it is said below
+using MaybeArray = std::optional<Array>;
+template <class T>
+using Made = nb::ndarray<nb::numpy, T>;
+using Shape = std::vector<std::size_t>;
+
+constexpr std::size_t kMostDimensions = 1 << 16;
+constexpr std::size_t kMostElements = 0x7fffffff;
+
+std::string to_string(const Shape& shape) {
+    std::string text;
+    for (std::size_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+    return "[" + text + "]";
+}
+
+Shape shape_of(const Array& array) {
+    Shape shape;
+    for (std::size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
+    return shape;
+}
+
+bool is_contiguous(const Array& array) {
+    std::int64_t step = 1;
+    for (std::size_t i = array.ndim(); i-- > 0;) {
+        if (array.size() > 0 && array.shape(i) > 1 && array.stride(i) != step) return false;
+        step *= static_cast<std::int64_t>(array.shape(i));
+    }
+    return true;
+}
+
+template <class T>
+constexpr const char* kTypeName = "";
+template <>
+constexpr const char* kTypeName<float> = "float32";
+template <>
+constexpr const char* kTypeName<double> = "float64";
+template <>
+constexpr const char* kTypeName<std::int64_t> = "int64";
+
+// The elements of an array that has to have this type and shape.
+template <class T>
+const T* elements(const Array& array, const std::string& name, const Shape& shape) {
+    if (array.dtype() != nb::dtype<T>())
+        throw nb::type_error((name + " must be an array of " + kTypeName<T>).c_str());
+    if (shape_of(array) != shape)
+        throw nb::value_error((name + " must have the shape " + to_string(shape) + ", not " +
+                               to_string(shape_of(array))).c_str());
+    if (!is_contiguous(array))
+        throw nb::value_error((name + " must be contiguous: pass it through numpy.ascontiguousarray").c_str());
+    return static_cast<const T*>(array.data());
+}
+
+// The sizes of an array with that many dimensions, each at least 1 unless `empty` allows none.
+Shape sizes(const Array& array, const std::string& name, const char* names, std::size_t dimensions, bool empty) {
+    const Shape shape = shape_of(array);
+    bool fits = shape.size() == dimensions;
+    for (std::size_t size : shape) fits = fits && (size > 0 || empty) && size <= kMostElements;
+    if (!fits) throw nb::value_error((name + " must have the shape " + names + ", not " + to_string(shape)).c_str());
+    return shape;
+}
+
+template <class T>
+Made<T> made(const Shape& shape) {
+    std::size_t count = 1;
+    for (std::size_t size : shape) count *= size;
+    std::unique_ptr<T[]> memory(new T[count]);
+    nb::capsule owner(memory.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return Made<T>(memory.release(), shape.size(), shape.data(), owner);
+}
+
+template <class Value>
+Value named(const std::string& what, const std::string& name,
+            std::initializer_list<std::pair<const char*, Value>> choices) {
+    std::string names;
+    for (const auto& [each, value] : choices) {
+        if (name == each) return value;
+        names += std::string(names.empty() ? "" : ", ") + each;
+    }
+    throw nb::value_error(("no " + what + " '" + name + "': choose from " + names).c_str());
+}
+
+Unit unit_of(const std::string& name) {
+    return named<Unit>("unit", name, {{"vcrnn", Unit::vcrnn}, {"vcgru", Unit::vcgru}, {"vclstm", Unit::vclstm}});
+}
+
+Precision precision_of(const std::string& name) {
+    return named<Precision>("precision", name,
+                            {{"f32", Precision::f32},
+                             {"f16", Precision::f16},
+                             {"bf16", Precision::bf16},
+                             {"int8", Precision::int8}});
+}
+
+void check_dimensions(std::size_t dim) {
+    if (dim > kMostDimensions)
+        throw nb::value_error(("a state of " + std::to_string(dim) + " dimensions is more than the " +
+                               std::to_string(kMostDimensions) + " that the kernels count to").c_str());
+}
+
+LayerWeights layer_of(const Array& U, const Array& V, const Array& u, const Array& v, const Array& b,
+                      const std::string& prefix, Unit unit, std::size_t dim) {
+    const Shape matrix{dim * gates_of(unit), dim};
+    return {elements<float>(U, prefix + "U", matrix), elements<float>(V, prefix + "V", matrix),
+            elements<float>(u, prefix + "u", {dim}), elements<float>(v, prefix + "v", {dim}),
+            *elements<float>(b, prefix + "b", {1})};
+}
+
+nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, const Array& U, const Array& V,
+                 const Array& u, const Array& v, const Array& b, const MaybeArray& C0, double sharpness,
+                 double epsilon, const MaybeArray& m, const std::string& precision_name, int threads,
+                 const std::string& isa) {
+    const Unit unit = unit_of(unit_name);
+    const Precision precision = precision_of(precision_name);
+    const Shape shape = sizes(X, "X", "[T, B, D] with T and D above 0", 3, true);
+    const std::size_t T = shape[0], B = shape[1], D = shape[2];
+    if (T == 0 || D == 0) sizes(X, "X", "[T, B, D] with T and D above 0", 3, false);
+    check_dimensions(D);
+    const bool has_cell = unit == Unit::vclstm;
+    if (has_cell != C0.has_value())
+        throw nb::value_error(has_cell ? "vclstm needs C0, its cell" : "only vclstm has a cell: leave out C0");
+
+    const Made<float> Y = made<float>({T, B, D}), H = made<float>({B, D}), M = made<float>({T, B});
+    const Made<float> C = made<float>(has_cell ? Shape{B, D} : Shape{0, D});
+    const LayerWeights weights = layer_of(U, V, u, v, b, "", unit, D);
+    SequenceCall call{};
+    call.T = static_cast<int>(T);
+    call.B = static_cast<int>(B);
+    call.X = elements<float>(X, "X", {T, B, D});
+    call.H0 = elements<float>(H0, "H0", {B, D});
+    call.C0 = has_cell ? elements<float>(*C0, "C0", {B, D}) : nullptr;
+    call.shares = m ? elements<float>(*m, "m", {T, B}) : nullptr;
+    call.Y = Y.data();
+    call.H = H.data();
+    call.M = M.data();
+    call.C = C.data();
+    {
+        const nb::gil_scoped_release free;
+        const Layer layer(unit, static_cast<int>(D), weights, precision);
+        Stepper stepper(unit, static_cast<int>(D), Softness(sharpness, epsilon), choose_kernels(isa), threads);
+        run_sequences(layer, stepper, call);
+    }
+    return has_cell ? nb::make_tuple(Y, H, M, C) : nb::make_tuple(Y, H, M);
+}
+
+using LayerArrays = std::vector<std::vector<Array>>;
+
+void make_model(Model* place, const std::string& unit_name, const Array& embedding, const LayerArrays& layers,
+                const Array& output, const Array& bias, double sharpness, double epsilon,
+                const std::string& precision, int threads, std::int64_t table_bytes, const std::string& isa) {
+    const Shape shape = sizes(embedding, "embedding", "[vocab, D], both above 0", 2, false);
+    const std::size_t vocab = shape[0], D = shape[1];
+    check_dimensions(D);
+    if (layers.empty()) throw nb::value_error("a model needs at least one layer");
+    if (table_bytes < 0) throw nb::value_error("table_bytes must be 0 or more");
+
+    ModelWeights weights{};
+    weights.unit = unit_of(unit_name);
+    weights.dim = static_cast<int>(D);
+    weights.vocab = static_cast<int>(vocab);
+    weights.embedding = elements<float>(embedding, "embedding", {vocab, D});
+    weights.output = elements<float>(output, "output weight", {vocab, D});
+    weights.bias = elements<float>(bias, "output bias", {vocab});
+    for (const std::vector<Array>& each : layers) {
+        const std::string prefix = "layers." + std::to_string(weights.layers.size()) + ".";
+        if (each.size() != 5) throw nb::value_error((prefix + " must hold U, V, u, v and b").c_str());
+        weights.layers.push_back(layer_of(each[0], each[1], each[2], each[3], each[4], prefix, weights.unit, D));
+    }
+    const ModelOptions options{Softness(sharpness, epsilon), precision_of(precision), threads,
+                               static_cast<std::size_t>(table_bytes), &choose_kernels(isa)};
+    const nb::gil_scoped_release free;
+    new (place) Model(weights, options);
+}
+
+const std::int64_t* checked_tokens(const Array& tokens, const std::string& name, const Shape& shape, int vocab) {
+    const auto* ids = elements<std::int64_t>(tokens, name, shape);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            throw nb::value_error((name + " holds " + std::to_string(ids[i]) + ", but the ids here are 0 to " +
+                                   std::to_string(vocab - 1)).c_str());
+    return ids;
+}
+
+// The given state, or zeros in `fresh`.
+const float* state_of(const MaybeArray& state, const Shape& shape, std::vector<float>& fresh) {
+    if (state) return elements<float>(*state, "state", shape);
+    fresh.assign(shape[0] * shape[1] * shape[2], 0.0f);
+    return fresh.data();
+}
+
+nb::tuple run_model(Model& model, const Array& tokens, const MaybeArray& state) {
+    const Shape shape = sizes(tokens, "tokens", "[T, B]", 2, true);
+    const std::size_t T = shape[0], B = shape[1];
+    const Shape state_shape{static_cast<std::size_t>(model.state_rows()), B, static_cast<std::size_t>(model.dim())};
+    const auto* ids = checked_tokens(tokens, "tokens", shape, model.vocab());
+    std::vector<float> fresh;
+    const float* before = state_of(state, state_shape, fresh);
+    const Made<float> logits = made<float>({T, B, static_cast<std::size_t>(model.vocab())});
+    const Made<float> after = made<float>(state_shape);
+    const Made<float> compute = made<float>({T, B, static_cast<std::size_t>(model.layers())});
+    {
+        const nb::gil_scoped_release free;
+        model.run(ids, static_cast<int>(T), static_cast<int>(B), before, logits.data(), after.data(), compute.data());
+    }
+    return nb::make_tuple(logits, after, compute);
+}
+
+nb::tuple generate(Model& model, const Array& prime, const Array& uniforms, const MaybeArray& state,
+                   double temperature, int top_k, double top_p) {
+    const Shape read = sizes(prime, "prime", "[n] with n above 0", 1, false);
+    const Shape written = sizes(uniforms, "uniforms", "[length] with length above 0", 1, false);
+    const Shape state_shape{static_cast<std::size_t>(model.state_rows()), 1, static_cast<std::size_t>(model.dim())};
+    const auto* ids = checked_tokens(prime, "prime", read, model.vocab());
+    const auto* places = elements<double>(uniforms, "uniforms", written);
+    for (std::size_t i = 0; i < written[0]; ++i)
+        if (!(places[i] >= 0 && places[i] <= 1)) throw nb::value_error("uniforms must be between 0 and 1");
+    const Sampling sampling(temperature, top_k, top_p);
+    std::vector<float> fresh;
+    const float* before = state_of(state, state_shape, fresh);
+    const Made<std::int64_t> tokens = made<std::int64_t>(written);
+    const Made<float> after = made<float>(state_shape);
+    const Made<float> compute = made<float>({read[0] + written[0] - 1, static_cast<std::size_t>(model.layers())});
+    {
+        const nb::gil_scoped_release free;
+        model.generate(ids, static_cast<int>(read[0]), places, static_cast<int>(written[0]), sampling, before,
+                       tokens.data(), after.data(), compute.data());
+    }
+    return nb::make_tuple(tokens, after, compute);
+}
+
+}  // namespace
 
 NB_MODULE(_native, m) {
-    m.doc() = "Native code of vcdeploy.";
+    m.doc() = "Native code of vcdeploy: the CPU kernels that skip.";
 
     m.def(
         "cpu_features",
         [] {
             nb::dict features;
-            for (const auto& [name, member] : vcdeploy::kCpuFeatureNames)
-                features[name] = vcdeploy::cpu_features().*member;
+            for (const auto& [name, member] : kCpuFeatureNames) features[name] = cpu_features().*member;
             return features;
         },
-        nb::sig("def cpu_features() -> dict[str, bool]"),
         "The instruction sets the kernels care about, and whether this processor has each.");
+
+    m.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names;
+            for (const Kernels* each : usable_kernels()) names.push_back(each->name);
+            return names;
+        },
+        "What `isa` may be on this processor, best first.");
+
+    m.def("op", run_op, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C0"_a = nb::none(), nb::kw_only(),
+          "sharpness"_a, "epsilon"_a, "m"_a = nb::none(), "precision"_a = "f32", "threads"_a = 1, "isa"_a = "auto",
+          "The op of docs/design.md, section 2: Y, H, M and, for vclstm, C.");
+
+    nb::class_<Model>(m, "Model", "A language model with packed weights.")
+        .def("__init__", make_model, "unit"_a, "embedding"_a, "layers"_a, "output_weight"_a, "output_bias"_a,
+             nb::kw_only(), "sharpness"_a, "epsilon"_a, "precision"_a = "f32", "threads"_a = 1, "table_bytes"_a = 0,
+             "isa"_a = "auto")
+        .def("run", run_model, "tokens"_a, "state"_a = nb::none(),
+             "tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].")
+        .def("generate", generate, "prime"_a, "uniforms"_a, "state"_a = nb::none(), nb::kw_only(), "temperature"_a,
+             "top_k"_a, "top_p"_a,
+             "prime [n], uniforms [length], state [S, 1, D] -> tokens [length], state, m [n + length - 1, layers].")
+        .def_prop_ro("isa", [](const Model& model) { return model.kernels().name; }, "The instruction set in use.")
+        .def_prop_ro("dim", &Model::dim)
+        .def_prop_ro("vocab_size", &Model::vocab)
+        .def_prop_ro("state_rows", &Model::state_rows)
+        .def_prop_ro("weight_bytes", &Model::weight_bytes, "What the packed weights take.")
+        .def_prop_ro("table_bytes", &Model::table_bytes, "What the first layer's table takes; 0 without one.");
 }

@@ -1,0 +1,65 @@
+// Memory the kernels read: aligned to cache lines, zeroed, and for large weights on huge pages.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace vcdeploy {
+
+// An array of T that owns its memory. Not for the files compiled for one instruction set: those take pointers.
+template <class T>
+class Buffer {
+  public:
+    Buffer() = default;
+    explicit Buffer(std::size_t count) : count_(count) {
+        if (count > (~std::size_t{0} - kHugePage) / sizeof(T)) throw std::bad_alloc();
+        // A multi-megabyte matrix read front to back would miss the address cache on every small page.
+        const std::size_t wanted = count * sizeof(T);
+        alignment_ = wanted >= kHugePage ? kHugePage : kCacheLine;
+        const std::size_t bytes = (wanted + alignment_ - 1) / alignment_ * alignment_;
+        if (bytes == 0) return;
+        data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{alignment_}));
+#ifdef __linux__
+        if (alignment_ == kHugePage) madvise(data_, bytes, MADV_HUGEPAGE);  // a wish: refusal costs only speed
+#endif
+        std::memset(static_cast<void*>(data_), 0, bytes);
+    }
+    ~Buffer() { ::operator delete(data_, std::align_val_t{alignment_}); }
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+
+    T* data() { return data_; }
+    const T* data() const { return data_; }
+    T& operator[](std::size_t i) { return data_[i]; }
+    const T& operator[](std::size_t i) const { return data_[i]; }
+    std::size_t size() const { return count_; }
+    std::size_t bytes() const { return count_ * sizeof(T); }
+
+  private:
+    static constexpr std::size_t kCacheLine = 64;
+    static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+    void swap(Buffer& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+        std::swap(alignment_, other.alignment_);
+    }
+
+    T* data_ = nullptr;
+    std::size_t count_ = 0;
+    std::size_t alignment_ = kCacheLine;
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,81 @@
+// What is compiled once for every instruction set: a table of functions, and the plain records they take.
+//
+// A record here holds pointers and sizes only. Whoever calls owns the memory; all arrays of floats start on a cache
+// line and reach to the next multiple of 32 past D, and what lies past D is zero.
+#pragma once
+
+#include <cstdint>
+
+#include "precision.h"
+
+namespace vcdeploy {
+
+enum class Unit { vcrnn, vcgru, vclstm };
+
+struct PackedWeights {
+    Precision precision;
+    const void* weights;
+    const float* scales;  // int8: [panel][gate][16]
+};
+
+// A vector that is multiplied by a matrix; for int8 weights as whole numbers: value ≈ level * unit.
+struct Activations {
+    float* value;         // [D]
+    std::int16_t* level;  // [D]
+    float unit;
+};
+
+// One step of one sequence, after its scheduler has spoken (docs/design.md, section 1).
+struct Step {
+    int active;      // a: rows that change, columns that count
+    const float* e;  // [D], the mask; 0 from a to the end of a's shell
+    Activations hbar;
+    Activations reset;  // VCGRU: r ⊙ hbar, made by its first phase and read by its second
+    Activations input;  // xbar; with a table, what the table's row lacks of it
+    int input_begin;    // the columns of V to multiply by `input`
+    int input_end;
+    const float* tabulated;  // V x up to a column, [panel][gate][16], or null
+    PackedWeights U;         // all gates that read hbar
+    PackedWeights U_reset;   // VCGRU: the gate that reads r ⊙ hbar
+    PackedWeights V;
+    float* sums;           // [panel][gate][16], U hbar + V xbar while it grows
+    std::int32_t* counts;  // the same shape, for int8
+    float* h;              // [D], changed in place up to a
+    float* c;              // [D], VCLSTM
+};
+
+// A thread's part of the rows: panels `member`, `member` + `members`, … Every row's sum is made by one thread in one
+// order, so that the result does not depend on how many there are.
+struct Part {
+    int member;
+    int members;
+};
+
+using Phase = void (*)(const Step&, Part);
+
+struct Kernels {
+    const char* name;
+
+    // Σ a_i b_i in double, the same bits from every table: products of floats are exact in double, and element i
+    // always goes to running sum i mod 16.
+    double (*dot)(const float* a, const float* b, int n);
+
+    // Sets levels [begin, end) of x, and one more to 0 where their number is odd; sets x.unit. A level has 14
+    // bits, sign included, or as many fewer as keep an int32 sum over `columns` columns from overflowing.
+    // False where a value is NaN or infinite.
+    bool (*quantise)(Activations& x, int begin, int end, int columns);
+
+    // What a step does with its rows; all threads finish the first phase before any starts the second.
+    Phase phases[3][2];  // by unit; null where there is no second
+
+    // logits [rounded up to a panel] = W h + bias, W in plain panels with `dim` columns. Not for int8.
+    void (*output)(const PackedWeights& W, const float* h, int dim, const float* bias, int count, float* logits, Part);
+};
+
+extern const Kernels kPortable;
+#ifdef VCDEPLOY_X86
+extern const Kernels kAvx2;
+extern const Kernels kAvx512;
+#endif
+
+}  // namespace vcdeploy

@@ -1,0 +1,21 @@
+// The kernels for AVX2, FMA and F16C.
+#include "simd_avx2.h"
+//
+#include "preparation.h"
+#include "product.h"
+#include "squashing.h"
+#include "vcgru.h"
+#include "vclstm.h"
+#include "vcrnn.h"
+
+namespace vcdeploy {
+
+const Kernels kAvx2 = {
+    "avx2",
+    avx2::dot,
+    avx2::quantise,
+    {{avx2::vcrnn, nullptr}, {avx2::vcgru_gates, avx2::vcgru_update}, {avx2::vclstm, nullptr}},
+    avx2::output,
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,21 @@
+// The kernels for AVX-512 F, BW and VL.
+#include "simd_avx512.h"
+//
+#include "preparation.h"
+#include "product.h"
+#include "squashing.h"
+#include "vcgru.h"
+#include "vclstm.h"
+#include "vcrnn.h"
+
+namespace vcdeploy {
+
+const Kernels kAvx512 = {
+    "avx512",
+    avx512::dot,
+    avx512::quantise,
+    {{avx512::vcrnn, nullptr}, {avx512::vcgru_gates, avx512::vcgru_update}, {avx512::vclstm, nullptr}},
+    avx512::output,
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,21 @@
+// The kernels for any processor.
+#include "simd_portable.h"
+//
+#include "preparation.h"
+#include "product.h"
+#include "squashing.h"
+#include "vcgru.h"
+#include "vclstm.h"
+#include "vcrnn.h"
+
+namespace vcdeploy {
+
+const Kernels kPortable = {
+    "portable",
+    portable::dot,
+    portable::quantise,
+    {{portable::vcrnn, nullptr}, {portable::vcgru_gates, portable::vcgru_update}, {portable::vclstm, nullptr}},
+    portable::output,
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,98 @@
+// Runs the layers over given tokens; generate.cpp chooses its own.
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "denormals.h"
+#include "layout.h"
+
+namespace vcdeploy {
+
+Model::Model(const ModelWeights& weights, const ModelOptions& options)
+    : unit_(weights.unit), dim_(weights.dim), vocab_(weights.vocab),
+      embedding_(static_cast<std::size_t>(vocab_) * dim_),
+      output_(weights.output, vocab_, dim_, options.precision), bias_(rounded_up(vocab_, kPanel)),
+      stepper_(unit_, dim_, options.softness, *options.kernels, options.threads),
+      state_(stepper_.padded() * weights.layers.size() * state_rows_of(unit_)), rows_(stepper_.padded() * kChunk),
+      logits_(rounded_up(vocab_, kPanel)) {
+    std::copy_n(weights.embedding, embedding_.size(), embedding_.data());
+    std::copy_n(weights.bias, vocab_, bias_.data());
+    const auto finite = [](const Buffer<float>& values) {
+        return std::all_of(values.data(), values.data() + values.size(), [](float x) { return std::isfinite(x); });
+    };
+    if (!finite(embedding_)) throw std::invalid_argument("the embedding holds a NaN or an infinity");
+    if (!finite(bias_)) throw std::invalid_argument("the output layer's bias holds a NaN or an infinity");
+
+    layers_.reserve(weights.layers.size());
+    for (const LayerWeights& each : weights.layers) layers_.emplace_back(unit_, dim_, each, options.precision);
+    const int spacing = InputTable::spacing_within(options.table_budget, unit_, dim_, vocab_);
+    if (spacing)
+        table_ = std::make_unique<InputTable>(weights.layers[0].V, weights.embedding, unit_, dim_, vocab_, spacing,
+                                              layers_[0].scheduler, *options.kernels);
+}
+
+std::size_t Model::weight_bytes() const {
+    std::size_t bytes = embedding_.bytes() + output_.bytes() + bias_.bytes();
+    for (const Layer& layer : layers_) bytes += layer.bytes();
+    return bytes;
+}
+
+// Row s of the state starts at state + s * stride.
+void Model::read_state(const float* state, std::size_t stride) {
+    for (int s = 0; s < state_rows(); ++s) std::copy_n(state + s * stride, dim_, state_.data() + s * stepper_.padded());
+}
+
+void Model::write_state(float* state, std::size_t stride) const {
+    for (int s = 0; s < state_rows(); ++s) std::copy_n(state_.data() + s * stepper_.padded(), dim_, state + s * stride);
+}
+
+// At most kChunk tokens through all layers. Token t is tokens[t * stride]; its m go to compute + t * compute_stride;
+// what the last layer puts out goes to rows_.
+void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute,
+                    std::size_t compute_stride) {
+    const std::size_t padded = stepper_.padded();
+    for (int l = 0; l < layers(); ++l) {
+        float* h = state_.data() + padded * l * state_rows_of(unit_);
+        float* c = unit_ == Unit::vclstm ? h + padded : nullptr;
+        for (int t = 0; t < count; ++t) {
+            float* row = rows_.data() + t * padded;
+            Stepper::Input input{row};
+            if (l == 0) {
+                const std::int64_t token = tokens[t * stride];
+                input = {embedding_.data() + static_cast<std::size_t>(token) * dim_, table_.get(), token};
+            }
+            compute[t * compute_stride + l] = stepper_.step(layers_[l], input, nullptr, h, c);
+            std::copy_n(h, padded, row);
+        }
+    }
+}
+
+const float* Model::logits_of(int place) {
+    const float* h = rows_.data() + place * stepper_.padded();
+    stepper_.team().share(std::int64_t{vocab_} * dim_, [&](Part part) {
+        kernels().output(output_.view(), h, dim_, bias_.data(), vocab_, logits_.data(), part);
+    });
+    return logits_.data();
+}
+
+void Model::run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
+                float* compute) {
+    const std::lock_guard<std::mutex> alone(busy_);
+    const FlushDenormals flush;
+    const std::size_t batch = B, stride = batch * dim_;
+    for (std::size_t n = 0; n < batch; ++n) {
+        read_state(state + n * dim_, stride);
+        for (int from = 0; from < T; from += kChunk) {
+            const int count = std::min(kChunk, T - from);
+            const std::size_t first = from * batch + n;
+            advance(tokens + first, batch, count, compute + first * layers(), batch * layers());
+            for (int t = 0; t < count; ++t)
+                std::copy_n(logits_of(t), vocab_, logits + (first + t * batch) * vocab_);
+        }
+        write_state(state_out + n * dim_, stride);
+    }
+}
+
+}  // namespace vcdeploy

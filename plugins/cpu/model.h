@@ -1,0 +1,83 @@
+// A language model: embedding, layers of one unit, output layer. Tokens in, logits out; or tokens generated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "layer.h"
+#include "packing.h"
+#include "sampling.h"
+#include "step.h"
+#include "table.h"
+
+namespace vcdeploy {
+
+// A model as files store it: row-major, float, owned by the caller and needed only while a Model is made.
+struct ModelWeights {
+    Unit unit;
+    int dim, vocab;
+    const float* embedding;  // [vocab, dim]
+    std::vector<LayerWeights> layers;
+    const float* output;  // [vocab, dim]
+    const float* bias;    // [vocab]
+};
+
+struct ModelOptions {
+    Softness softness;
+    Precision precision;
+    int threads;
+    std::size_t table_budget;  // bytes the first layer's table may take; where it would take more there is none
+    const Kernels* kernels;
+};
+
+class Model {
+  public:
+    // Throws std::invalid_argument where a weight is NaN, infinite or beyond the precision's range.
+    Model(const ModelWeights& weights, const ModelOptions& options);
+
+    int dim() const { return dim_; }
+    int vocab() const { return vocab_; }
+    int layers() const { return static_cast<int>(layers_.size()); }
+    int state_rows() const { return layers() * state_rows_of(unit_); }  // S
+    const Kernels& kernels() const { return stepper_.kernels(); }
+    std::size_t weight_bytes() const;
+    std::size_t table_bytes() const { return table_ ? table_->bytes() : 0; }
+
+    // tokens [T, B], each from 0 to vocab - 1; state [S, B, D] -> logits [T, B, vocab], state_out [S, B, D],
+    // compute [T, B, layers] (the m). Calls from several threads wait for each other.
+    void run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
+             float* compute);
+
+    // Reads the prime [n >= 1], then chooses `length >= 1` tokens, each read before the next but for the last one:
+    // state [S, D] -> out [length], state_out [S, D], compute [n + length - 1, layers].
+    void generate(const std::int64_t* prime, int n, const double* uniforms, int length, const Sampling& sampling,
+                  const float* state, std::int64_t* out, float* state_out, float* compute);
+
+  private:
+    // As many tokens go through one layer before the next one's weights are read.
+    static constexpr int kChunk = 128;
+
+    void read_state(const float* state, std::size_t stride);
+    void write_state(float* state, std::size_t stride) const;
+    void advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute, std::size_t compute_stride);
+    const float* logits_of(int place);
+
+    Unit unit_;
+    int dim_, vocab_;
+    Buffer<float> embedding_;  // [vocab, dim]
+    std::vector<Layer> layers_;
+    PanelMatrix output_;
+    Buffer<float> bias_;  // [vocab, rounded up to a panel]
+    std::unique_ptr<InputTable> table_;
+
+    std::mutex busy_;  // what follows is working memory
+    Stepper stepper_;
+    Buffer<float> state_;   // [S, padded]
+    Buffer<float> rows_;    // [kChunk, padded], what the last layer put out
+    Buffer<float> logits_;  // [vocab, rounded up to a panel]
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,49 @@
+// Packed weights: made once when a model is loaded, read at every step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "buffer.h"
+#include "kernels.h"
+#include "precision.h"
+
+namespace vcdeploy {
+
+// The gates' square matrices that share an input, in the hook layout (layout.h).
+class HookMatrix {
+  public:
+    HookMatrix() = default;
+
+    // gates: row-major [dim, dim] matrices, read only here. Throws std::invalid_argument where a weight is NaN,
+    // infinite, or beyond what f16 holds.
+    HookMatrix(const std::vector<const float*>& gates, int dim, Precision precision);
+
+    PackedWeights view() const { return {precision_, weights_.data(), scales_.data()}; }
+    std::size_t bytes() const { return weights_.bytes() + scales_.bytes(); }
+
+  private:
+    Precision precision_ = Precision::f32;
+    Buffer<unsigned char> weights_;
+    Buffer<float> scales_;  // int8 only: [panel][gate][16], the value of one unit in that row
+};
+
+// A matrix that is always read whole, such as the output layer: plain panels, [panel][column][16].
+class PanelMatrix {
+  public:
+    PanelMatrix() = default;
+
+    // rows: row-major [count, dim], read only here. int8 is stored as f16: what the output layer loses is lost
+    // from the logits directly. Throws as HookMatrix does.
+    PanelMatrix(const float* rows, int count, int dim, Precision precision);
+
+    PackedWeights view() const { return {precision_, weights_.data(), nullptr}; }
+    std::size_t bytes() const { return weights_.bytes(); }
+
+  private:
+    Precision precision_ = Precision::f32;
+    Buffer<unsigned char> weights_;
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,52 @@
+// Narrowing of weights, once, when a model is loaded.
+#include "precision.h"
+
+#include <cstring>
+
+namespace vcdeploy {
+namespace {
+
+std::uint32_t bits_of(float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+float float_of(std::uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+}  // namespace
+
+Half to_half(float value) {
+    const std::uint32_t bits = bits_of(value);
+    const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude < 0x38800000u) {
+        // Below 2^-14 an f16 counts in steps of 2^-24. Beside 0.5 a float has that very step: the sum rounds.
+        const std::uint32_t steps = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+        return {static_cast<std::uint16_t>(sign | steps)};
+    }
+    const std::uint32_t odd = (magnitude >> 13) & 1u;
+    const std::uint32_t rounded = magnitude - (112u << 23) + 0xfffu + odd;  // the exponents' origins differ by 112
+    return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
+}
+
+Bfloat16 to_bfloat16(float value) {
+    const std::uint32_t bits = bits_of(value);
+    return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+std::size_t bytes_of(Precision precision) {
+    switch (precision) {
+        case Precision::f32: return 4;
+        case Precision::f16:
+        case Precision::bf16: return 2;
+        case Precision::int8: return 1;
+    }
+    return 0;
+}
+
+}  // namespace vcdeploy

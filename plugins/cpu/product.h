@@ -1,0 +1,170 @@
+// The product of a packed matrix's corner and a vector: where a step spends its time.
+//
+// Included by the file of each instruction set after its simd_*.h. Only the active rows (up to a panel's end) and the
+// columns asked for are read.
+#pragma once
+
+#include "kernels.h"
+#include "layout.h"
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+static inline int lesser(int a, int b) { return a < b ? a : b; }
+static inline int greater(int a, int b) { return a > b ? a : b; }
+
+// sums [Gates][16] += weights [columns][Gates][16] times x [columns].
+template <int Gates, class Weight>
+static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
+    // About eight registers of sums that do not wait for each other hide the latency of an addition.
+    constexpr int kDepth = (8 + Gates * kRegisters - 1) / (Gates * kRegisters);
+    Rows sum[kDepth][Gates];
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+        sum[0][g] = load(sums + g * kPanel);
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[d][g] = all(0.0f);
+    }
+    int j = 0;
+    for (; j + kDepth <= columns; j += kDepth) {
+#pragma GCC unroll 8
+        for (int d = 0; d < kDepth; ++d) {
+            const Rows xj = all(x[j + d]);
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g)
+                sum[d][g] = multiply_add(xj, widened(w + ((j + d) * Gates + g) * kPanel), sum[d][g]);
+        }
+    }
+    for (; j < columns; ++j) {
+        const Rows xj = all(x[j]);
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g)
+            sum[0][g] = multiply_add(xj, widened(w + (j * Gates + g) * kPanel), sum[0][g]);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
+        store(sums + g * kPanel, sum[0][g]);
+    }
+}
+
+// The same in whole numbers: counts [Gates][16] += weights [column pairs][Gates][16][2] times levels [columns]. An odd
+// last column has a level of 0 beside it.
+template <int Gates>
+static inline void multiply_pairs(const std::int8_t* w, const std::int16_t* levels, int columns, std::int32_t* counts) {
+    Counts sum[Gates];
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) sum[g] = load(counts + g * kPanel);
+    for (int j = 0; j < columns; j += 2)
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g)
+            sum[g] = multiply_add_pair(w + (j * Gates + g * 2) * kPanel, levels + j, sum[g]);
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) store(counts + g * kPanel, sum[g]);
+}
+
+// Walks the packed columns [begin, end) of the panels that hold the first `active` rows, in the order of memory:
+// visit(panel, where its weights lie, first column, number of columns).
+template <int Gates, class Visit>
+static inline void walk(int active, int begin, int end, Part mine, Visit visit) {
+    const int panels = panels_of(active);
+    const int shells = greater((panels + kPanelsOfShell - 1) / kPanelsOfShell, (end + kShell - 1) / kShell);
+    for (int k = 0; k < shells; ++k) {
+        const int above = k * kPanelsOfShell, left = k * kShell;
+        const int last = lesser(end, left + kShell);
+        if (last <= begin) continue;
+        const int own_end = lesser(above + kPanelsOfShell, panels);
+        for (int panel = above; panel < own_end; ++panel)
+            if (panel % mine.members == mine.member)
+                visit(panel, panel_start(k, panel, Gates) + begin * Gates * kPanel, begin, last - begin);
+        const int first = greater(begin, left);
+        if (last <= first) continue;
+        for (int panel = mine.member; panel < lesser(above, panels); panel += mine.members)
+            visit(panel, panel_start(k, panel, Gates) + (first - left) * Gates * kPanel, first, last - first);
+    }
+}
+
+template <int Gates, class Weight>
+static void multiply_widened(const void* weights, const float* x, int active, int begin, int end, Part mine,
+                             float* sums, int stride) {
+    const auto* w = static_cast<const Weight*>(weights);
+    walk<Gates>(active, begin, end, mine, [=](int panel, std::size_t start, int column, int columns) {
+        multiply_columns<Gates>(w + start, x + column, columns, sums + panel * stride);
+    });
+}
+
+// counts are laid out with the stride of sums: a panel's place is then its own in every product of a step, and no
+// thread meets another's.
+template <int Gates>
+static void multiply_quantised(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
+                               float* sums, int stride, std::int32_t* counts) {
+    const auto* w = static_cast<const std::int8_t*>(W.weights);
+    const int panels = panels_of(active);
+    for (int panel = mine.member; panel < panels; panel += mine.members)
+        for (int g = 0; g < Gates; ++g) store(counts + panel * stride + g * kPanel, no_counts());
+    walk<Gates>(active, begin & ~1, end, mine, [=, &x](int panel, std::size_t start, int column, int columns) {
+        multiply_pairs<Gates>(w + start, x.level + column, columns, counts + panel * stride);
+    });
+    for (int panel = mine.member; panel < panels; panel += mine.members)
+        for (int g = 0; g < Gates; ++g) {
+            const int at = panel * stride + g * kPanel;
+            const Rows value = load(W.scales + (panel * Gates + g) * kPanel) * all(x.unit);
+            store(sums + at, multiply_add(to_float(load(counts + at)), value, load(sums + at)));
+        }
+}
+
+// sums [panel][stride] += W times x over the columns [begin, end), for the first `active` rows of `Gates` gates.
+template <int Gates>
+static inline void multiply(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
+                            float* sums, int stride, std::int32_t* counts) {
+    switch (W.precision) {
+        case Precision::f32:
+            multiply_widened<Gates, float>(W.weights, x.value, active, begin, end, mine, sums, stride);
+            break;
+        case Precision::f16:
+            multiply_widened<Gates, Half>(W.weights, x.value, active, begin, end, mine, sums, stride);
+            break;
+        case Precision::bf16:
+            multiply_widened<Gates, Bfloat16>(W.weights, x.value, active, begin, end, mine, sums, stride);
+            break;
+        case Precision::int8:
+            multiply_quantised<Gates>(W, x, active, begin, end, mine, sums, stride, counts);
+            break;
+    }
+}
+
+// sums [panel][Gates][16] = V xbar for this part's panels, from the table where there is one.
+template <int Gates>
+static inline void multiply_input(const Step& s, Part mine) {
+    constexpr int kSize = Gates * kPanel;
+    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members)
+        for (int g = 0; g < Gates; ++g) {
+            const int at = panel * kSize + g * kPanel;
+            store(s.sums + at, s.tabulated ? load(s.tabulated + at) : all(0.0f));
+        }
+    if (s.input_begin < s.input_end)
+        multiply<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.sums, kSize, s.counts);
+}
+
+template <class Weight>
+static void output_panels(const void* weights, const float* h, int dim, const float* bias, int count, float* logits,
+                          Part mine) {
+    const auto* w = static_cast<const Weight*>(weights);
+    for (int panel = mine.member; panel < panels_of(count); panel += mine.members) {
+        float* out = logits + panel * kPanel;
+        store(out, load(bias + panel * kPanel));
+        multiply_columns<1>(w + static_cast<std::size_t>(panel) * dim * kPanel, h, dim, out);
+    }
+}
+
+static void output(const PackedWeights& W, const float* h, int dim, const float* bias, int count, float* logits,
+                   Part mine) {
+    switch (W.precision) {
+        case Precision::f32: output_panels<float>(W.weights, h, dim, bias, count, logits, mine); break;
+        case Precision::f16: output_panels<Half>(W.weights, h, dim, bias, count, logits, mine); break;
+        case Precision::bf16: output_panels<Bfloat16>(W.weights, h, dim, bias, count, logits, mine); break;
+        case Precision::int8: break;  // never packed: see PanelMatrix
+    }
+}
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

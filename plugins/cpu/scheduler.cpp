@@ -1,0 +1,53 @@
+// The scheduler's few transcendental functions, all in double.
+#include "scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "layout.h"
+
+namespace vcdeploy {
+
+Softness::Softness(double sharpness, double epsilon) : sharpness(sharpness), epsilon(epsilon) {
+    if (!(sharpness > 0) || !std::isfinite(sharpness))
+        throw std::invalid_argument("sharpness must be above 0, not " + std::to_string(sharpness));
+    if (!(epsilon > 0 && epsilon < 0.5))
+        throw std::invalid_argument("epsilon must be between 0 and 0.5, not " + std::to_string(epsilon));
+    reach = std::log((1 - epsilon) / epsilon) / sharpness;
+}
+
+Extent soften(float m, int dim, const Softness& softness, float* e) {
+    const double centre = static_cast<double>(m) * dim;
+    const auto within = [dim](double place) { return static_cast<int>(std::clamp(place, 0.0, double(dim))); };
+    // One dimension to spare on each side, so that the comparisons below decide and not the rounding of `reach`.
+    const int first = within(std::floor(centre - softness.reach) - 1);
+    const int last = within(std::ceil(centre + softness.reach) + 1);
+
+    Extent extent{first, first};
+    std::fill_n(e, first, 1.0f);
+    for (int i = first; i < last; ++i) {
+        const double soft = 1 / (1 + std::exp(-softness.sharpness * (centre - (i + 1))));
+        const bool one = soft > 1 - softness.epsilon, zero = soft < softness.epsilon;
+        e[i] = one ? 1.0f : zero ? 0.0f : static_cast<float>(soft);
+        if (one && extent.ones == i) extent.ones = i + 1;
+        if (!zero) extent.active = i + 1;
+    }
+    std::fill(e + extent.active, e + rounded_up(extent.active, kShell), 0.0f);
+    return extent;
+}
+
+Scheduler::Scheduler(const float* u, const float* v, float b, int dim) : dim_(dim), b_(b), u_(dim), v_(dim) {
+    bool finite = std::isfinite(b);
+    for (int i = 0; i < dim; ++i) finite = finite && std::isfinite(u[i]) && std::isfinite(v[i]);
+    if (!finite) throw std::invalid_argument("a weight of the scheduler (u, v or b) is NaN or infinite");
+    std::copy_n(u, dim, u_.data());
+    std::copy_n(v, dim, v_.data());
+}
+
+float Scheduler::share(double of_state, double of_input) const {
+    return static_cast<float>(1 / (1 + std::exp(-(of_state + of_input + b_))));
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,88 @@
+// What happens around the kernels at every step; the kernels themselves are vcrnn.h, vcgru.h and vclstm.h.
+#include "step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "layout.h"
+
+namespace vcdeploy {
+namespace {
+
+void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_limits<float>::quiet_NaN()); }
+
+}  // namespace
+
+Stepper::Stepper(Unit unit, int dim, Softness softness, const Kernels& kernels, int threads)
+    : dim_(dim), padded_(rounded_up(dim, kShell)), softness_(softness), kernels_(kernels), team_(threads),
+      e_(padded_), hbar_(padded_), reset_(padded_), input_(padded_), sums_(padded_ * gates_of(unit)),
+      hbar_levels_(padded_), reset_levels_(padded_), input_levels_(padded_), counts_(padded_ * gates_of(unit)) {
+    step_.e = e_.data();
+    step_.hbar = {hbar_.data(), hbar_levels_.data(), 0};
+    step_.reset = {reset_.data(), reset_levels_.data(), 0};
+    step_.input = {input_.data(), input_levels_.data(), 0};
+    step_.sums = sums_.data();
+    step_.counts = counts_.data();
+}
+
+// hbar and what is to be multiplied by V; false where int8 meets a value that is not finite.
+bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h) {
+    const int active = extent.active;
+    const float* x = input.x;
+    const float* e = e_.data();
+    float* hbar = hbar_.data();
+    float* rest = input_.data();
+    for (int i = 0; i < active; ++i) hbar[i] = e[i] * h[i];
+    std::fill(hbar + active, hbar + rounded_up(active, kShell), 0.0f);
+
+    if (input.table) {
+        const InputTable::Row row = input.table->nearest(input.token, active);
+        const int begin = std::min(extent.ones, row.columns), end = std::max(active, row.columns);
+        for (int i = begin; i < end; ++i) rest[i] = ((i < active ? e[i] : 0) - (i < row.columns ? 1 : 0)) * x[i];
+        if (begin % 2) rest[begin - 1] = 0;  // int8 takes columns in pairs
+        step_.tabulated = row.sums;
+        step_.input_begin = begin & ~1;
+        step_.input_end = end;
+    } else {
+        for (int i = 0; i < active; ++i) rest[i] = e[i] * x[i];
+        step_.tabulated = nullptr;
+        step_.input_begin = 0;
+        step_.input_end = active;
+    }
+
+    if (layer.precision != Precision::int8) return true;
+    const int begin = step_.input_begin, end = step_.input_end;
+    const bool finite = kernels_.quantise(step_.hbar, 0, active, active) &&
+                        kernels_.quantise(step_.input, begin, end, end - begin);
+    step_.reset.unit = step_.hbar.unit;
+    return finite;
+}
+
+float Stepper::step(const Layer& layer, const Input& input, const float* share, float* h, float* c) {
+    const Scheduler& scheduler = layer.scheduler;
+    const auto of_input = [&] {
+        return input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
+    };
+    const float m = share ? *share : scheduler.share(scheduler.of_state(h, kernels_), of_input());
+    const Extent extent = std::isnan(m) ? Extent{} : soften(m, dim_, softness_, e_.data());
+    if (std::isnan(m) || !prepare(layer, input, extent, h)) {
+        fill_with_nan(h, dim_);
+        if (c) fill_with_nan(c, dim_);
+        return m;
+    }
+    if (extent.active == 0) return m;
+
+    step_.active = extent.active;
+    step_.U = layer.U.view();
+    step_.U_reset = layer.U_reset.view();
+    step_.V = layer.V.view();
+    step_.h = h;
+    step_.c = c;
+    const std::int64_t products = std::int64_t{2} * gates_of(layer.unit) * extent.active * extent.active;
+    for (const Phase phase : kernels_.phases[static_cast<int>(layer.unit)])
+        if (phase) team_.share(products, [&](Part part) { phase(step_, part); });
+    return m;
+}
+
+}  // namespace vcdeploy

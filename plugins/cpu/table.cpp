@@ -1,0 +1,68 @@
+// Builds the table once, at load, and finds the nearest row of it at every step.
+#include "table.h"
+
+#include <algorithm>
+
+#include "layout.h"
+
+namespace vcdeploy {
+
+std::vector<InputTable::Level> InputTable::levels_of(int gates, int dim, int spacing) {
+    std::vector<Level> levels;
+    std::size_t start = 0;
+    for (int columns = 0;; columns = std::min(columns + spacing, dim)) {
+        const int furthest = std::min(columns + spacing / 2 + 1, dim);  // the largest a that is nearest to this c
+        const int rows = rounded_up(furthest, kPanel);
+        levels.push_back({columns, rows, start});
+        start += static_cast<std::size_t>(rows) * gates;
+        if (columns == dim) return levels;
+    }
+}
+
+std::size_t InputTable::size_of(const std::vector<Level>& levels, int gates) {
+    return levels.back().start + static_cast<std::size_t>(levels.back().rows) * gates;
+}
+
+int InputTable::spacing_within(std::size_t budget, Unit unit, int dim, int vocab) {
+    const int gates = gates_of(unit);
+    for (int spacing = 64;; spacing *= 2) {
+        const std::size_t token = size_of(levels_of(gates, dim, spacing), gates) * sizeof(float);
+        if (token <= budget / vocab) return spacing;
+        if (spacing >= dim) return 0;
+    }
+}
+
+InputTable::InputTable(const float* V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
+                       const Scheduler& scheduler, const Kernels& kernels)
+    : spacing_(spacing), levels_(levels_of(gates_of(unit), dim, spacing)) {
+    const int gates = gates_of(unit);
+    size_ = size_of(levels_, gates);
+    sums_ = Buffer<float>(size_ * vocab);
+    of_scheduler_.reserve(vocab);
+    for (int token = 0; token < vocab; ++token) {
+        const float* x = embedding + static_cast<std::size_t>(token) * dim;
+        of_scheduler_.push_back(scheduler.of_input(x, kernels));
+        float* sums = sums_.data() + size_ * token;
+        for (int gate = 0; gate < gates; ++gate) {
+            for (int r = 0; r < dim; ++r) {
+                const float* row = V + (static_cast<std::size_t>(gate) * dim + r) * dim;
+                const std::size_t place = (static_cast<std::size_t>(r / kPanel) * gates + gate) * kPanel + r % kPanel;
+                double sum = 0;
+                int done = 0;
+                for (const Level& level : levels_) {
+                    sum += kernels.dot(row + done, x + done, level.columns - done);
+                    done = level.columns;
+                    if (r < level.rows) sums[level.start + place] = static_cast<float>(sum);
+                }
+            }
+        }
+    }
+}
+
+InputTable::Row InputTable::nearest(std::int64_t token, int active) const {
+    std::size_t k = std::min(static_cast<std::size_t>(active / spacing_), levels_.size() - 1);
+    if (k + 1 < levels_.size() && levels_[k + 1].columns - active < active - levels_[k].columns) ++k;
+    return {sums_.data() + size_ * token + levels_[k].start, levels_[k].columns};
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,62 @@
+// The input side of the first layer, tabulated: its x is one of a few dozen embeddings, so V x can be looked up.
+//
+// For each token the sums V[:, :c] x[:c] are kept for columns c = 0, g, 2g, … and D. A step with a active dimensions
+// takes the sums of the c nearest to a and multiplies only the columns in between, and those where the mask is soft:
+//
+//     0            ones   c    a            D
+//     |==============|~~~~|~~~~|             xbar = e ⊙ x:  = x itself,  ~ part of it
+//     |===================|                  the table's row
+//                    |-~~~|+~~~|             what is left to multiply: (e - 1) ⊙ x, then e ⊙ x
+//
+// The rows kept at c are those that steps nearest to it reach. The sums are made of the weights as they were given,
+// in double, so that the table of a narrow precision is more exact than its products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "buffer.h"
+#include "layer.h"
+
+namespace vcdeploy {
+
+class InputTable {
+  public:
+    // The finest spacing (64 and up) whose table is within `budget` bytes; 0 where none is.
+    static int spacing_within(std::size_t budget, Unit unit, int dim, int vocab);
+
+    // V: [gates * dim, dim]. embedding: [vocab, dim]. Both are read only here.
+    InputTable(const float* V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
+               const Scheduler& scheduler, const Kernels& kernels);
+
+    struct Row {
+        const float* sums;  // [panel][gate][16], for at least the active rows
+        int columns;        // c
+    };
+
+    Row nearest(std::int64_t token, int active) const;
+
+    // v·x of the token's embedding.
+    double of_scheduler(std::int64_t token) const { return of_scheduler_[token]; }
+
+    std::size_t bytes() const { return sums_.bytes(); }
+
+  private:
+    struct Level {
+        int columns;
+        int rows;
+        std::size_t start;  // within a token's sums
+    };
+
+    static std::vector<Level> levels_of(int gates, int dim, int spacing);
+    static std::size_t size_of(const std::vector<Level>& levels, int gates);
+
+    int spacing_;
+    std::vector<Level> levels_;
+    std::size_t size_;  // floats of one token
+    Buffer<float> sums_;
+    std::vector<double> of_scheduler_;
+};
+
+}  // namespace vcdeploy

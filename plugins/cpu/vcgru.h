@@ -1,0 +1,40 @@
+// The rows of a VCGRU step, in two phases, since the second matrix reads what all rows of the first have made:
+//
+//     r = sigmoid(U_r hbar + V_r xbar),  z = e ⊙ sigmoid(U_z hbar + V_z xbar),  r ⊙ hbar
+//     g = tanh(U_h (r ⊙ hbar) + V_h xbar),  h' = z ⊙ g + (1 - z) ⊙ h
+//
+// Included by the file of each instruction set after product.h and squashing.h. sums: [panel][r, z, h][16].
+#pragma once
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+static void vcgru_gates(const Step& s, Part mine) {
+    multiply_input<3>(s, mine);
+    multiply<2>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, 3 * kPanel, s.counts);
+    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
+        const int at = panel * kPanel;
+        float* sums = s.sums + 3 * at;
+        const Rows reset = sigmoid(load(sums)) * load(s.hbar.value + at);
+        store(s.reset.value + at, reset);
+        store(sums + kPanel, load(s.e + at) * sigmoid(load(sums + kPanel)));
+        if (s.U_reset.precision == Precision::int8) {
+            // |r ⊙ hbar| is at most |hbar|: its unit serves, and no thread has to wait for the others' maximum.
+            const float levels = s.hbar.unit > 0 ? 1.0f / s.hbar.unit : 0.0f;
+            alignas(64) float level[kPanel];
+            store(level, rounded(reset * all(levels)));
+            for (int i = 0; i < kPanel; ++i) s.reset.level[at + i] = static_cast<std::int16_t>(level[i]);
+        }
+    }
+}
+
+static void vcgru_update(const Step& s, Part mine) {
+    multiply<1>(s.U_reset, s.reset, s.active, 0, s.active, mine, s.sums + 2 * kPanel, 3 * kPanel, s.counts);
+    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
+        const int at = panel * kPanel;
+        const float* sums = s.sums + 3 * at;
+        const Rows g = tanh(load(sums + 2 * kPanel));
+        store(s.h + at, blend(load(sums + kPanel), g, load(s.h + at)));
+    }
+}
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

@@ -1,0 +1,18 @@
+// The rows of a VCRNN step: h' = e ⊙ tanh(U hbar + V xbar) + (1 - e) ⊙ h (docs/design.md, section 1).
+//
+// Included by the file of each instruction set after product.h and squashing.h.
+#pragma once
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+static void vcrnn(const Step& s, Part mine) {
+    multiply_input<1>(s, mine);
+    multiply<1>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, kPanel, s.counts);
+    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
+        const int at = panel * kPanel;
+        const Rows fresh = tanh(load(s.sums + at));
+        store(s.h + at, blend(load(s.e + at), fresh, load(s.h + at)));
+    }
+}
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

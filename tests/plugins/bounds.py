@@ -1,0 +1,102 @@
+"""How far a kernel's step may be off the reference: derived from where it rounds, never fitted to what it gave."""
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from vcdeploy.units import cells
+
+STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "vcrnn": cells.vcrnn_step,
+    "vcgru": cells.vcgru_step,
+    "vclstm": cells.vclstm_step,
+}
+
+ROUNDING = 2.0**-24  # of a float: half a unit in the last place of a number between 1 and 2, as a share of it
+SQUASHING = 2.0**-22  # what sigmoid and tanh may be off: test_sigmoid_and_tanh
+# Errors that are independent, of mean 0 and at most d_1, d_2, … add up to more than 6·sqrt(Σ d²) with a probability
+# below 2 exp(-18) = 3e-8 (Hoeffding); the cases below come to less than a million sums.
+SURE = 6.0
+
+
+def reference_step(
+    unit: str,
+    x: Tensor,
+    h: Tensor,
+    weights: list[Tensor],
+    cell: list[Tensor],
+    m: Tensor,
+    sharpness: float,
+    epsilon: float,
+) -> list[Tensor]:
+    """h' (and c') of the reference, with m given instead of scheduled."""
+    with patch.object(cells, "share", lambda *inputs: m):
+        *after, _ = STEPS[unit](x, h, *cell, *weights, sharpness, epsilon)
+    return after
+
+
+def product_bound(W: Tensor, x: Tensor, precision: str, x_error: Tensor | float = 0.0) -> Tensor:
+    """How far W x may be off, for W [rows, D] and x [B, D]; x_error is how far x itself may be."""
+    kept = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}  # a weight is rounded to 24, 11 or 8 significant bits
+    if precision == "int8":  # half a level of the row's 127, half a level of the vector's 8191
+        W_error = W.abs().amax(1, keepdim=True).expand_as(W) / 254
+        x_error = x_error + x.abs().amax(1, keepdim=True) / (2 * 8191)
+    else:
+        W_error = kept[precision] * W.abs()
+        if precision == "f16":  # below 2^-14 its steps are all 2^-24
+            W_error = torch.clamp(W_error, min=2.0**-25)
+    x_error = x_error + 2 * ROUNDING * x.abs()  # e as a float, times x
+    of_storage = x.square() @ W_error.square().T + x_error.square() @ W.square().T
+    # Every addition rounds a partial sum, which is at most Σ |w| |x|; there are as many as columns, and a few.
+    additions = x.shape[1] + 16
+    of_sums = additions**0.5 * ROUNDING * (x.abs() @ W.abs().T)
+    return SURE * (of_storage.sqrt() + of_sums)
+
+
+def step_bounds(
+    unit: str,
+    precision: str,
+    x: Tensor,
+    h: Tensor,
+    e: Tensor,
+    weights: list[Tensor],
+    cell: list[Tensor],
+    *,
+    tabulated: bool = False,
+) -> list[Tensor]:
+    """How far h' (and c') of one step may be off the reference: the equations of docs/design.md, differentiated.
+
+    tabulated: V xbar is a sum looked up, less or more the columns between, which may lie past the active dimensions:
+    any column's weight may count with the whole of x.
+    """
+    U, V = weights[:2]
+    D = h.shape[1]
+    c = cell[0] if cell else torch.zeros_like(h)
+    hbar, xbar = e * h, e * x
+    sums = hbar @ U.T + xbar @ V.T
+    of_input = product_bound(V, x if tabulated else xbar, precision)
+    off = (product_bound(U, hbar, precision).square() + of_input.square()).sqrt()
+    gate = off / 4 + SQUASHING  # sigmoid's slope is 1/4 at most, tanh's 1
+    roundings = 8 * ROUNDING * (1 + h.abs() + c.abs())
+    if unit == "vcrnn":
+        return [e * (off + SQUASHING) + roundings]
+    if unit == "vcgru":
+        r, z = torch.sigmoid(sums[:, :D]), torch.sigmoid(sums[:, D : 2 * D])
+        Uh, Vh = U[2 * D :], V[2 * D :]
+        # r's own error, and in int8 that r ⊙ hbar is counted in the units of hbar, which are larger
+        x_error = gate[:, :D] * hbar.abs() / SURE
+        if precision == "int8":
+            x_error = x_error + hbar.abs().amax(1, keepdim=True) / (2 * 8191)
+        reset = product_bound(Uh, r * hbar, precision, x_error)
+        g_off = (reset.square() + of_input[:, 2 * D :].square()).sqrt() + SQUASHING
+        g = torch.tanh((r * hbar) @ Uh.T + xbar @ Vh.T)
+        return [e * (gate[:, D : 2 * D] * (g - h).abs() + z * g_off) + roundings]
+    i, f, g, o = sums.chunk(4, 1)
+    i_off, f_off, _, o_off = gate.chunk(4, 1)
+    g_off = off[:, 2 * D : 3 * D] + SQUASHING
+    new_c = e * (torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)) + (1 - e) * c
+    c_off = e * (f_off * c.abs() + i_off * torch.tanh(g).abs() + torch.sigmoid(i) * g_off) + roundings
+    h_off = e * (o_off * torch.tanh(new_c).abs() + torch.sigmoid(o) * (c_off + SQUASHING)) + roundings
+    return [h_off, c_off]

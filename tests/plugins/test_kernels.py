@@ -1,0 +1,264 @@
+"""The CPU kernels, every unit, instruction set and precision, held to the reference step by step.
+
+Each step starts from the kernel's own state and is compared with the reference given the kernel's own m, so that
+what is compared is one step's rounding; an m that rounding moves across a threshold moves no bound. m itself is held
+to the reference's separately. That a sequence is its steps, bit for bit, is a test of its own.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES, EPSILON, GATES, Case
+from numpy.typing import NDArray
+from plugins.bounds import ROUNDING, SQUASHING, reference_step, step_bounds
+from torch import Tensor
+
+from vcdeploy import _native
+from vcdeploy.units.scheduler import active, mask, share
+
+ISAS = _native.instruction_sets()
+PRECISIONS = ("f32", "f16", "bf16", "int8")
+
+
+def arrays(tensors: list[Tensor]) -> list[NDArray[np.float32]]:
+    return [each.numpy() for each in tensors]
+
+
+def run(case: Case, inputs: list[Tensor], **options: Any) -> tuple[NDArray[np.float32], ...]:
+    return _native.op(case.unit, *arrays(inputs), sharpness=case.sharpness, epsilon=EPSILON, **options)
+
+
+def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_step_is_the_reference_step(case: Case, precision: str, isa: str) -> None:
+    X, H, U, V, u, v, b, *cell = case.inputs(torch.float32)
+    H[:, ::3] = -0.0  # past the active dimensions its sign has to stay
+    weights = [each.double() for each in (U, V, u, v, b)]
+    for t in range(case.T):
+        outputs = run(case, [X[t : t + 1], H, U, V, u, v, b, *cell], precision=precision, isa=isa)
+        y, after, M, *after_cell = (torch.from_numpy(each) for each in outputs)
+        assert torch.equal(y[0], after)
+        x, h, *c = (each.double() for each in (X[t], H, *cell))
+        m = M[0].double()
+        # The logit is exact to double's rounding; m is then rounded to a float once.
+        assert (m - share(x, h, *weights[2:])).abs().max() <= ROUNDING
+        e = mask(m, case.D, case.sharpness, EPSILON)
+        wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
+        bounds = step_bounds(case.unit, precision, x, h, e, weights, c)
+        for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):
+            excess = ((got - want).abs() - bound).max().item()
+            assert excess <= 0, f"{name} of step {t} is {excess:.2e} beyond its bound"
+        past = torch.arange(1, case.D + 1) > active(m, case.D, case.sharpness, EPSILON).unsqueeze(-1)
+        for before, now in zip((H, *cell), (after, *after_cell), strict=True):
+            assert torch.equal(now.view(torch.int32)[past], before.view(torch.int32)[past])
+        H, cell = after, after_cell
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", [case for case in CASES if case.T > 1], ids=str)
+def test_a_sequence_is_its_steps_and_runs_repeat(case: Case, precision: str, isa: str) -> None:
+    X, H0, *weights = case.inputs(torch.float32)
+    cell = weights[5:]
+    whole = run(case, [X, H0, *weights], precision=precision, isa=isa)
+    again = run(case, [X, H0, *weights], precision=precision, isa=isa)
+    assert all(same_bits(one, other) for one, other in zip(whole, again, strict=True))
+    Y, H, M, *C = whole
+    h = H0
+    for t in range(case.T):
+        y, last, m, *last_cell = run(case, [X[t : t + 1], h, *weights[:5], *cell], precision=precision, isa=isa)
+        assert same_bits(y[0], Y[t]) and same_bits(m[0], M[t])
+        h, cell = torch.from_numpy(last), [torch.from_numpy(each) for each in last_cell]
+    assert same_bits(last, H)
+    assert all(same_bits(one, other) for one, other in zip(last_cell, C, strict=True))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> None:
+    inputs = case.inputs(torch.float32)
+    own = run(case, inputs, isa=isa)
+    given = run(case, [*inputs[:4], inputs[4] + 1, *inputs[5:]], isa=isa, m=own[2])  # with another u
+    assert all(same_bits(one, other) for one, other in zip(own, given, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_share_is_the_same_bits_from_every_instruction_set(case: Case) -> None:
+    X, *rest = case.inputs(torch.float32)
+    shares = [run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS]
+    assert all(same_bits(each, shares[0]) for each in shares)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("unit", GATES)
+def test_threads_give_the_same_bits(unit: str, precision: str, isa: str) -> None:
+    case = Case(unit, 3, 2, 300, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    alone, *others = (run(case, inputs, precision=precision, isa=isa, threads=threads) for threads in (1, 2, 3))
+    for other in others:
+        assert all(same_bits(one, each) for one, each in zip(alone, other, strict=True))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("where", ["X", "H0", "m"])
+def test_nan_in_nan_out(unit: str, precision: str, isa: str, where: str) -> None:
+    """As in the reference: that sequence is NaN from there on, all of it, and no other sequence changes a bit."""
+    case = Case(unit, 4, 3, 37, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    clean = run(case, inputs, precision=precision, isa=isa)
+    shares = clean[2].copy()
+    if where == "X":
+        inputs[0][1, 2, 30] = math.nan
+    elif where == "H0":
+        inputs[1][2, 30] = math.nan
+    else:
+        shares[1, 2] = math.nan
+    Y, H, M, *C = run(case, inputs, precision=precision, isa=isa, m=shares if where == "m" else None)
+    first = 0 if where == "H0" else 1
+    assert np.isnan(Y[first:, 2]).all() and np.isnan(H[2]).all() and all(np.isnan(c[2]).all() for c in C)
+    assert np.isnan(M[first : first + (1 if where == "m" else 4), 2]).all()
+    assert same_bits(Y[:, :2], clean[0][:, :2]) and same_bits(Y[:first], clean[0][:first])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("unit", GATES)
+def test_infinity_neither_crashes_nor_reaches_other_sequences(unit: str, precision: str, isa: str) -> None:
+    case = Case(unit, 3, 2, 37, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    clean = run(case, inputs, precision=precision, isa=isa)
+    shares = clean[2].copy()
+    shares[:, 1] = 1  # all of what follows is in the prefix
+    inputs[1][1, ::2] = math.inf
+    inputs[0][1, 1, 3] = -math.inf
+    for m in (None, shares):
+        Y = run(case, inputs, precision=precision, isa=isa, m=m)[0]
+        assert same_bits(Y[:, 0], clean[0][:, 0])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_sigmoid_and_tanh(isa: str) -> None:
+    """Both within SQUASHING everywhere, and at their limits far out: many sequences of one dimension each.
+
+    m is 1 and the mask 1. With U = 0 and V = 1 a VCRNN's h' is tanh x. With V_z = 1, all else 0 and h = 1 a
+    VCGRU's h' is 1 - sigmoid x.
+    """
+    near = np.linspace(-20, 20, 40_001, dtype=np.float32)
+    x = np.concatenate([near, np.array([-1e30, -200, -89, -1e-3, 1e-30, 89, 200, 1e30], np.float32)])
+    X, ones = x.reshape(1, -1, 1), np.ones((len(x), 1), np.float32)
+    zero, one = np.zeros((1, 1), np.float32), np.ones((1, 1), np.float32)
+    v = np.zeros(1, np.float32)
+    options: dict[str, Any] = {
+        "sharpness": 1e3,
+        "epsilon": EPSILON,
+        "m": np.full((1, len(x)), 1.5, np.float32),
+        "isa": isa,
+    }
+    h = _native.op("vcrnn", X, 0 * ones, zero, one, v, v, v, **options)[1][:, 0]
+    assert np.abs(h - np.tanh(x.astype(np.float64))).max() <= SQUASHING
+    three = np.zeros((3, 1), np.float32)
+    Vz = np.array([[0], [1], [0]], np.float32)
+    h = _native.op("vcgru", X, ones, three, Vz, v, v, v, **options)[1][:, 0]
+    with np.errstate(over="ignore"):
+        wanted = 1 - 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert np.abs(h - wanted).max() <= SQUASHING
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_f16_and_bf16_weights_are_rounded_to_nearest(isa: str) -> None:
+    """A VCRNN of one dimension multiplies one weight by one input: the weight comes back, as NumPy rounds it."""
+    draw = np.random.default_rng(0)
+    spread = draw.standard_normal(300) * 10.0 ** draw.uniform(-9, 0, 300)
+    w = np.concatenate([spread, [0.0, 2**-14, 2**-25, 3 * 2**-25]])
+    zero = np.zeros(1, np.float32)
+    for each in w.astype(np.float32):
+        scale = np.float32(2.0**-12 / max(abs(each), 1e-30))  # tanh is then the identity to a float's rounding
+        options: dict[str, Any] = {
+            "sharpness": 1e3,
+            "epsilon": EPSILON,
+            "m": np.full((1, 1), 1.5, np.float32),
+            "isa": isa,
+        }
+        inputs = scale.reshape(1, 1, 1), zero.reshape(1, 1), zero.reshape(1, 1), each.reshape(1, 1), zero, zero, zero
+        got = _native.op("vcrnn", *inputs, precision="f16", **options)[1][0, 0]
+        assert got == pytest.approx(float(np.float16(each)) * scale, abs=SQUASHING)
+        bits = each.view(np.uint32)
+        nearest = np.uint32((int(bits) + 0x7FFF + ((int(bits) >> 16) & 1)) & 0xFFFF0000).view(np.float32)
+        got = _native.op("vcrnn", *inputs, precision="bf16", **options)[1][0, 0]
+        assert got == pytest.approx(float(nearest) * scale, abs=SQUASHING)
+
+
+def test_int8_sums_do_not_overflow() -> None:
+    """All weights and inputs at their largest: 3,000 columns of 127 · 8191 would pass 2^31; the levels get fewer."""
+    D = 3000
+    one = np.ones(D, np.float32)
+    U, V, zero = np.zeros((D, D), np.float32), np.full((D, D), 0.25 / D, np.float32), np.zeros(D, np.float32)
+    m = np.full((1, 1), 1.5, np.float32)
+    options: dict[str, Any] = {"sharpness": 1e3, "epsilon": EPSILON, "m": m, "precision": "int8"}
+    for isa in ISAS:
+        h = _native.op("vcrnn", one.reshape(1, 1, D), zero[None], U, V, zero, zero, zero[:1], isa=isa, **options)[1]
+        # Constant rows and a constant input are whole levels: nothing is lost but roundings.
+        assert np.abs(h - math.tanh(0.25)).max() <= SQUASHING
+
+
+def test_denormals_are_flushed_inside_and_nowhere_else() -> None:
+    case = Case("vcgru", 2, 1, 37, "ragged", 1.0)
+    run(case, case.inputs(torch.float32))
+    tiny = np.full(64, 1e-30, np.float32)
+    assert (tiny * np.float32(1e-12) > 0).all()
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_an_empty_batch(unit: str) -> None:
+    case = Case(unit, 3, 0, 7, "ragged", 1.0)
+    Y, H, M, *C = run(case, case.inputs(torch.float32))
+    assert (Y.shape, H.shape, M.shape) == ((3, 0, 7), (0, 7), (3, 0))
+    assert [c.shape for c in C] == ([(0, 7)] if unit == "vclstm" else [])
+
+
+def wrong(**changed: Any) -> dict[str, Any]:
+    X, H0, U, V, u, v, b, C0 = arrays(Case("vclstm", 2, 3, 5, "ragged", 1.0).inputs(torch.float32))
+    right = {"unit": "vclstm", "X": X, "H0": H0, "U": U, "V": V, "u": u, "v": v, "b": b, "C0": C0}
+    return {**right, "sharpness": 1.0, "epsilon": EPSILON, **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"unit": "gru"}, ValueError, "no unit 'gru': choose from vcrnn, vcgru, vclstm"),
+        ({"precision": "f8"}, ValueError, "no precision 'f8': choose from f32, f16, bf16, int8"),
+        ({"isa": "mmx"}, ValueError, "no instruction set 'mmx' on this processor: auto, or one of .*portable"),
+        ({"threads": 0}, ValueError, "threads must be between 1 and 256, not 0"),
+        ({"sharpness": 0.0}, ValueError, "sharpness must be above 0"),
+        ({"sharpness": math.nan}, ValueError, "sharpness must be above 0"),
+        ({"epsilon": 0.5}, ValueError, "epsilon must be between 0 and 0.5"),
+        ({"X": np.zeros((2, 3), np.float32)}, ValueError, r"X must have the shape \[T, B, D\] .*, not \[2, 3\]"),
+        ({"X": np.zeros((0, 3, 5), np.float32)}, ValueError, r"with T and D above 0, not \[0, 3, 5\]"),
+        ({"X": np.zeros((1, 0, 70_000), np.float32)}, ValueError, "70000 dimensions is more than the 65536"),
+        ({"X": np.zeros((2, 3, 5))}, TypeError, "X must be an array of float32"),
+        ({"H0": np.zeros((2, 5), np.float32)}, ValueError, r"H0 must have the shape \[3, 5\], not \[2, 5\]"),
+        ({"U": np.zeros((15, 5), np.float32)}, ValueError, r"U must have the shape \[20, 5\], not \[15, 5\]"),
+        ({"V": np.zeros((5, 20), np.float32).T}, ValueError, "V must be contiguous"),
+        ({"U": np.full((20, 5), math.inf, np.float32)}, ValueError, "a weight is inf"),
+        ({"u": np.full(5, math.nan, np.float32)}, ValueError, "a weight of the scheduler"),
+        ({"V": np.full((20, 5), 1e5, np.float32), "precision": "f16"}, ValueError, "beyond f16"),
+        ({"b": np.zeros(2, np.float32)}, ValueError, r"b must have the shape \[1\], not \[2\]"),
+        ({"m": np.zeros((3, 2), np.float32)}, ValueError, r"m must have the shape \[2, 3\], not \[3, 2\]"),
+        ({"C0": None}, ValueError, "vclstm needs C0"),
+        ({"unit": "vcgru"}, ValueError, "only vclstm has a cell"),
+    ],
+)
+def test_what_is_wrong_is_said(changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        _native.op(**wrong(**changed))

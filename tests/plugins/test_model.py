@@ -1,0 +1,251 @@
+"""The native model: its layers are the ops, its table changes nothing but time, its generate loop is `choose`."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import EPSILON, GATES
+from numpy.typing import NDArray
+from plugins.bounds import product_bound, reference_step, step_bounds
+
+from vcdeploy import _native
+from vcdeploy.runtime.sampling import choose
+from vcdeploy.units.scheduler import mask
+
+ISAS = _native.instruction_sets()
+PRECISIONS = ("f32", "f16", "bf16", "int8")
+AMPLE = 2**30
+
+
+class Weights:
+    """A random model; shares are spread over 0 to 1."""
+
+    def __init__(self, unit: str, D: int, vocab: int = 11, layers: int = 1, seed: int = 0) -> None:
+        draw = np.random.default_rng(seed)
+
+        def normal(*shape: int, scale: float = 1.0) -> NDArray[np.float32]:
+            return (draw.standard_normal(shape) * scale).astype(np.float32)
+
+        scale, rows = D**-0.5, GATES[unit] * D
+        self.unit, self.D, self.vocab = unit, D, vocab
+        self.embedding = normal(vocab, D)
+        self.layers = [
+            [
+                normal(rows, D, scale=scale),
+                normal(rows, D, scale=scale),
+                normal(D, scale=2 * scale),
+                normal(D, scale=2 * scale),
+                normal(1),
+            ]
+            for _ in range(layers)
+        ]
+        self.output, self.bias = normal(vocab, D, scale=scale), normal(vocab)
+        self.state_rows = layers * (2 if unit == "vclstm" else 1)
+
+    def state(self, B: int) -> NDArray[np.float32]:
+        return np.tanh(np.random.default_rng(1).standard_normal((self.state_rows, B, self.D))).astype(np.float32)
+
+    def model(self, **options: Any) -> _native.Model:
+        options = {"sharpness": 1.0, "epsilon": EPSILON, **options}
+        return _native.Model(self.unit, self.embedding, self.layers, self.output, self.bias, **options)
+
+
+def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize(("D", "T", "B", "layers"), [(7, 1, 1, 1), (37, 131, 2, 3), (97, 5, 3, 2)])
+def test_a_model_is_its_ops(unit: str, D: int, T: int, B: int, layers: int, precision: str, isa: str) -> None:
+    """131 steps are more than go through a layer at a time."""
+    weights = Weights(unit, D, vocab=19, layers=layers)
+    tokens = np.random.default_rng(2).integers(0, 19, (T, B))
+    state = weights.state(B)
+    logits, after, compute = weights.model(precision=precision, isa=isa).run(tokens, state)
+    x = weights.embedding[tokens]
+    rows = weights.state_rows // layers
+    for n, layer in enumerate(weights.layers):
+        before = state[n * rows : (n + 1) * rows]
+        options: dict[str, Any] = {"sharpness": 1.0, "epsilon": EPSILON, "precision": precision, "isa": isa}
+        x, H, M, *C = _native.op(unit, x, before[0], *layer, *before[1:], **options)
+        assert same_bits(compute[:, :, n].copy(), M)
+        assert all(same_bits(one, other) for one, other in zip(after[n * rows : (n + 1) * rows], (H, *C), strict=True))
+    y, W = torch.from_numpy(x).double().view(-1, D), torch.from_numpy(weights.output).double()
+    wanted = y @ W.T + torch.from_numpy(weights.bias).double()
+    bound = product_bound(W, y, "f16" if precision == "int8" else precision)  # the output layer has no int8
+    off = (torch.from_numpy(logits).double().view(-1, 19) - wanted).abs()
+    assert (off <= bound + 2**-22).all()  # and the bias of up to 4 once more
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize(("D", "sharpness"), [(1, 1.0), (7, 1.0), (64, 1.0), (97, 0.5), (300, 1.0), (300, 0.1)])
+def test_the_table_keeps_to_the_bounds(unit: str, D: int, sharpness: float, precision: str, isa: str) -> None:
+    weights = Weights(unit, D)
+    B = 40
+    tokens = np.random.default_rng(2).integers(0, 11, (1, B))
+    state = weights.state(B)
+    options: dict[str, Any] = {"precision": precision, "isa": isa, "sharpness": sharpness}
+    plain = weights.model(**options)
+    tabulated = weights.model(table_bytes=AMPLE, **options)
+    assert plain.table_bytes == 0 and tabulated.table_bytes > 0
+    _, after, compute = tabulated.run(tokens, state)
+    assert same_bits(compute, plain.run(tokens, state)[2])
+    x, m = torch.from_numpy(weights.embedding[tokens[0]]).double(), torch.from_numpy(compute[0, :, 0]).double()
+    h, *c = (torch.from_numpy(each).double() for each in state)
+    layer = [torch.from_numpy(each).double() for each in weights.layers[0]]
+    wanted = reference_step(unit, x, h, layer, c, m, sharpness, EPSILON)
+    e = mask(m, D, sharpness, EPSILON)
+    bounds = step_bounds(unit, precision, x, h, e, layer, c, tabulated=True)
+    for got, want, bound in zip(after, wanted, bounds, strict=True):
+        assert ((torch.from_numpy(got) - want).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_the_table_keeps_to_its_budget(unit: str) -> None:
+    weights = Weights(unit, 300)
+    finest = weights.model(table_bytes=AMPLE).table_bytes
+    sizes = [weights.model(table_bytes=budget).table_bytes for budget in (finest, finest - 1, finest // 2, 1000, 0)]
+    assert sizes[0] == finest
+    assert 0 < sizes[1] < finest
+    assert sizes[2] <= finest // 2
+    assert sizes[3:] == [0, 0]
+
+
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("table", [0, AMPLE])
+def test_threads_give_the_same_bits(unit: str, precision: str, table: int) -> None:
+    weights = Weights(unit, 300, vocab=300, layers=2)
+    tokens, state = np.arange(6).reshape(3, 2), weights.state(2)
+    alone, two = (weights.model(precision=precision, table_bytes=table, threads=n).run(tokens, state) for n in (1, 2))
+    assert all(same_bits(one, other) for one, other in zip(alone, two, strict=True))
+
+
+def test_helpers_that_went_to_sleep_wake_up() -> None:
+    weights = Weights("vcgru", 300)
+    model, tokens = weights.model(threads=3), np.array([[1]])
+    first = model.run(tokens)
+    time.sleep(0.2)
+    assert all(same_bits(one, other) for one, other in zip(first, model.run(tokens), strict=True))
+
+
+def test_calls_from_several_threads_wait_for_each_other() -> None:
+    weights = Weights("vclstm", 97, layers=2)
+    model, tokens = weights.model(threads=2, table_bytes=AMPLE), np.arange(11).reshape(11, 1)
+    wanted = model.run(tokens)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(model.run, [tokens] * 16):
+            assert all(same_bits(one, other) for one, other in zip(wanted, got, strict=True))
+
+
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("table", [0, AMPLE])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(0.0, 0, 1.0), (1.0, 0, 1.0), (0.7, 3, 1.0), (1.5, 0, 0.6), (0.9, 50, 0.9)]
+)
+def test_generate_is_choose_step_by_step(unit: str, table: int, temperature: float, top_k: int, top_p: float) -> None:
+    weights = Weights(unit, 37, vocab=19, layers=2)
+    model = weights.model(table_bytes=table)
+    prime, uniforms, state = np.arange(150) % 19, np.random.default_rng(3).random(60), weights.state(1)
+    uniforms[:2] = 0, 1
+    tokens, after, compute = model.generate(prime, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p)
+    read, shares = prime[:, None], []
+    for t, uniform in enumerate(uniforms):
+        logits, state, m = model.run(read, state)
+        shares.append(m[:, 0])
+        assert tokens[t] == choose(logits[-1, 0], uniform, temperature, top_k, top_p)
+        read = tokens[t : t + 1, None]
+    assert same_bits(after, state)
+    assert same_bits(compute, np.concatenate(shares))
+
+
+def test_ties_go_to_the_lower_symbol_first() -> None:
+    weights = Weights("vcrnn", 4, vocab=8)
+    weights.output[:], weights.bias[:] = 0, [0, 1, 1, 0, 1, 0, 1, 0]
+    model = weights.model()
+    uniforms = (np.arange(100) + 0.5) / 100
+    logits = model.run(np.array([[0]]))[0][0, 0]
+    for top_k, top_p in ((0, 1.0), (5, 1.0), (0, 0.5), (1, 1.0)):
+        made = [
+            model.generate(np.array([0]), each[None], temperature=1.0, top_k=top_k, top_p=top_p)[0][0]
+            for each in uniforms
+        ]
+        assert made == [choose(logits, each, 1.0, top_k, top_p) for each in uniforms]
+
+
+def test_nan_in_the_state() -> None:
+    weights = Weights("vcgru", 37)
+    model, state = weights.model(table_bytes=AMPLE), weights.state(2)
+    state[0, 1, 30] = math.nan
+    logits, after, compute = model.run(np.array([[1, 1]]), state)
+    for each in (logits[0], after[0], compute[0]):
+        assert np.isnan(each[1]).all() and not np.isnan(each[0]).any()
+    with pytest.raises(ValueError, match=r"a logit is .*nan"):
+        model.generate(np.array([1]), np.array([0.5]), state[:, 1:].copy(), temperature=1.0, top_k=0, top_p=1.0)
+
+
+def test_sizes() -> None:
+    weights = Weights("vcgru", 97, vocab=11, layers=2)
+    model = weights.model(isa="portable")
+    assert (model.dim, model.vocab_size, model.state_rows, model.isa) == (97, 11, 2, "portable")
+    # packed matrices are padded to 128, the output layer to 16 rows
+    assert model.weight_bytes == 4 * (2 * 6 * 128**2 + 11 * 97 + 16 * 97 + 16)
+    logits, state, compute = model.run(np.zeros((3, 0), np.int64))
+    assert (logits.shape, state.shape, compute.shape) == ((3, 0, 11), (2, 0, 97), (3, 0, 2))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"embedding": np.zeros((0, 5), np.float32)}, ValueError, r"embedding must have the shape \[vocab, D\]"),
+        ({"embedding": np.full((11, 5), math.nan, np.float32)}, ValueError, "the embedding holds a NaN"),
+        ({"layers": []}, ValueError, "at least one layer"),
+        ({"layers": [[np.zeros(1, np.float32)]]}, ValueError, "layers.0. must hold U, V, u, v and b"),
+        ({"output_weight": np.zeros((10, 5), np.float32)}, ValueError, r"output weight must have the shape \[11, 5\]"),
+        ({"output_bias": np.zeros(11)}, TypeError, "output bias must be an array of float32"),
+        ({"table_bytes": -1}, ValueError, "table_bytes must be 0 or more"),
+        ({"threads": 1000}, ValueError, "threads must be between 1 and 256, not 1000"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said(changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    weights = Weights("vcgru", 5)
+    right: dict[str, Any] = {"embedding": weights.embedding, "layers": weights.layers, "output_weight": weights.output}
+    options = {"unit": "vcgru", "output_bias": weights.bias, "sharpness": 1.0, "epsilon": EPSILON}
+    with pytest.raises(error, match=message):
+        _native.Model(**{**right, **options, **changed})
+
+
+def test_what_is_wrong_with_a_call_is_said() -> None:
+    weights = Weights("vcgru", 5)
+    model = weights.model()
+    with pytest.raises(ValueError, match="tokens holds 11, but the ids here are 0 to 10"):
+        model.run(np.array([[1], [11]]))
+    with pytest.raises(ValueError, match="tokens holds -1"):
+        model.run(np.array([[-1]]))
+    with pytest.raises(TypeError, match="tokens must be an array of int64"):
+        model.run(np.array([[1.0]]))
+    with pytest.raises(ValueError, match=r"tokens must have the shape \[T, B\], not \[3\]"):
+        model.run(np.array([1, 2, 3]))
+    with pytest.raises(ValueError, match=r"state must have the shape \[1, 1, 5\], not \[1, 2, 5\]"):
+        model.run(np.array([[1]]), np.zeros((1, 2, 5), np.float32))
+    settings: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    half = np.array([0.5])
+    with pytest.raises(ValueError, match=r"prime must have the shape \[n\] with n above 0, not \[0\]"):
+        model.generate(np.array([], np.int64), half, **settings)
+    with pytest.raises(ValueError, match="uniforms must be between 0 and 1"):
+        model.generate(np.array([1]), np.array([math.nan]), **settings)
+    outside: dict[str, list[float]] = {"temperature": [-1.0, math.nan], "top_k": [-1], "top_p": [0.0, 1.5, math.nan]}
+    for name, value in ((name, value) for name, values in outside.items() for value in values):
+        with pytest.raises(ValueError, match=name):
+            model.generate(np.array([1]), half, **{**settings, name: value})
+    weights.bias[0] = 1e5
+    with pytest.raises(ValueError, match="too small to divide by"):
+        weights.model().generate(np.array([1]), half, **{**settings, "temperature": 1e-305})

@@ -1,0 +1,144 @@
+"""The native backend: the kernels of plugins/cpu behind the common interface. It knows arrays only, no framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vcdeploy import _native
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+
+if TYPE_CHECKING:
+    from vcdeploy.training.checkpoint import Checkpoint
+
+UNITS = ("vcrnn", "vcgru", "vclstm")
+PRECISIONS = ("f32", "f16", "bf16", "int8")
+TABLE_BYTES = 64 * 2**20  # 256 symbols of a VCGRU-1024 take 28 MB
+STREAMED = 32  # symbols to a native call: few enough to appear as they are made
+
+
+def plain_names(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's weights by the names they have in a model file (docs/design.md, 2); those names stay."""
+    renamed = {"embedding.weight": "embedding"}
+    return {renamed.get(name, name.removeprefix("unit.")): each for name, each in weights.items()}
+
+
+class NativeModel:
+    """A language model of variable-computation units, with packed weights, on the CPU.
+
+    weights: `embedding` [vocab, D], `layers.0.U`, `.V`, `.u`, `.v`, `.b` and so on, `output.weight` [vocab, D],
+    `output.bias` [vocab]; or the names of a checkpoint. table_bytes: the memory that the first layer's input side,
+    tabulated, may take; 0 for none. isa: an instruction set of `_native.instruction_sets()`, for tests.
+    """
+
+    backend = "native"
+
+    def __init__(
+        self,
+        weights: Mapping[str, ArrayLike],
+        vocab: Vocabulary,
+        *,
+        unit: str,
+        sharpness: float = 1.0,
+        epsilon: float = 1e-3,
+        precision: str = "f32",
+        threads: int = 1,
+        table_bytes: int = TABLE_BYTES,
+        isa: str = "auto",
+    ) -> None:
+        if unit not in UNITS:
+            raise VcdeployError(f"the native backend runs {', '.join(UNITS)}, not {unit!r}; use another backend")
+        self.vocab, self.unit, self.precision = vocab, unit, precision
+        arrays = {
+            name: np.ascontiguousarray(np.asarray(each), np.float32) for name, each in plain_names(weights).items()
+        }
+        numbers = [int(found[1]) for name in arrays if (found := re.match(r"layers\.(\d+)\.", name))]
+        try:
+            self._model = _native.Model(
+                unit,
+                arrays["embedding"],
+                [[arrays[f"layers.{n}.{name}"] for name in "UVuvb"] for n in range(max(numbers, default=-1) + 1)],
+                arrays["output.weight"],
+                arrays["output.bias"],
+                sharpness=sharpness,
+                epsilon=epsilon,
+                precision=precision,
+                threads=threads,
+                table_bytes=table_bytes,
+                isa=isa,
+            )
+        except KeyError as error:
+            raise VcdeployError(f"the model has no weights named {error}: is it whole?") from error
+        except (TypeError, ValueError) as error:
+            raise VcdeployError(f"the model can't be loaded: {error}") from error
+        if self._model.vocab_size != len(vocab):
+            raise VcdeployError(
+                f"the model has {self._model.vocab_size} embeddings and its vocabulary {len(vocab)} symbols; "
+                f"they belong to different models"
+            )
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, **options: Any) -> NativeModel:
+        """A trained model, with the sharpness it was last trained with. options: precision, threads, …"""
+        config = checkpoint.config
+        return cls(
+            checkpoint.model,
+            checkpoint.vocab,
+            unit=config["unit"],
+            sharpness=config["sharpness"],
+            epsilon=config["epsilon"],
+            **options,
+        )
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use."""
+        return self._model.isa
+
+    @property
+    def table_bytes(self) -> int:
+        """What the first layer's table takes; 0 without one."""
+        return self._model.table_bytes
+
+    def run(
+        self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
+
+        position is for backends whose units must know it; these do not.
+        """
+        given = None if state is None else np.ascontiguousarray(state, np.float32)
+        try:
+            return self._model.run(np.ascontiguousarray(tokens, np.int64), given)
+        except ValueError as error:
+            raise VcdeployError(f"the model can't run: {error}") from error
+
+    def generate(
+        self,
+        prime: NDArray[np.int64],
+        length: int = 200,
+        *,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[int]:
+        """`length` symbols after the prime, those of `vcdeploy.runtime.sampling.generate`, many to a native call."""
+        random = np.random.default_rng(seed)
+        tokens, state = np.ascontiguousarray(prime, np.int64).reshape(-1), None
+        while length > 0:
+            uniforms = random.random(min(length, STREAMED))
+            try:
+                made, state, _ = self._model.generate(
+                    tokens, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p
+                )
+            except ValueError as error:
+                raise VcdeployError(f"the model can't generate: {error}") from error
+            yield from made.tolist()
+            length -= len(made)
+            tokens = made[-1:]
