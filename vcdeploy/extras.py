@@ -13,6 +13,7 @@ EXTRAS = {
     "tensorboard": "dev",
     "tensorrt": "gpu",
     "torch": "train",
+    "verovio": "music",
 }
 
 

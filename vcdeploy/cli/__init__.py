@@ -24,6 +24,10 @@ COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
     "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL (a run's folder or a checkpoint) on CORPUS."),
     "export": Entry("vcdeploy.cli.export:export", "Write CHECKPOINT (a run's folder or a file) as one ONNX file."),
+    "sample": Entry(
+        "vcdeploy.cli.sample:sample",
+        "Write text or tunes with MODEL.",
+    ),
     "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the corpora that have a name, and whether they are here."),
     "doctor": Entry("vcdeploy.cli.doctor:doctor", "Say what works here, and how to mend what does not."),
 }

@@ -100,6 +100,12 @@ def _torch() -> str:
     return f"{torch.__version__}, {'CUDA' if torch.cuda.is_available() else 'CPU only'}"
 
 
+def _verovio() -> str:
+    import verovio
+
+    return str(verovio.toolkit().getVersion())
+
+
 def _onnxruntime() -> str:
     import onnxruntime
 
@@ -159,6 +165,7 @@ CHECKS = (
     Check("safetensors", _version("safetensors"), "safetensors"),
     Check("TensorBoard", _version("tensorboard"), "tensorboard"),
     Check("music21", _version("music21"), "music21"),
+    Check("Verovio", _verovio, "verovio"),
     Check("ONNX Runtime", _onnxruntime, "onnxruntime"),
     Check("TensorRT", _tensorrt, "tensorrt"),
     Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),

@@ -20,6 +20,8 @@ def choose(logits: NDArray[Any], uniform: float, temperature: float, top_k: int,
 
     Temperature 0 is the most likely symbol; top_k 0 and top_p 1 leave nothing out.
     """
+    if not np.isfinite(logits).all():
+        raise VcdeployError("the model's logits hold NaN or infinity: its training diverged; use another checkpoint")
     if temperature == 0:
         return int(np.argmax(logits))
     scaled = logits.astype(np.float64) / temperature
@@ -33,6 +35,18 @@ def choose(logits: NDArray[Any], uniform: float, temperature: float, top_k: int,
     return int(order[np.searchsorted(cumulated, uniform * cumulated[-1], side="right").clip(max=len(cumulated) - 1)])
 
 
+def check_settings(prime_length: int, length: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raise where a sample can't be drawn so."""
+    if prime_length == 0:
+        raise VcdeployError("sampling needs a prime of at least one symbol")
+    if length < 0:
+        raise VcdeployError(f"length must be 0 or more, not {length}")
+    if not 0 <= temperature < np.inf or top_k < 0 or not 0 < top_p <= 1:
+        raise VcdeployError(
+            f"temperature must be 0 or more ({temperature}), top_k 0 or more ({top_k}), top_p above 0 up to 1 ({top_p})"
+        )
+
+
 def generate(
     model: Runnable,
     prime: NDArray[np.int64],
@@ -44,12 +58,7 @@ def generate(
     seed: int = 0,
 ) -> Iterator[int]:
     """`length` symbols after the prime (at least one symbol), one by one; the same seed, the same symbols."""
-    if len(prime) == 0:
-        raise VcdeployError("sampling needs a prime of at least one symbol")
-    if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
-        raise VcdeployError(
-            f"temperature must be 0 or more ({temperature}), top_k 0 or more ({top_k}), top_p above 0 up to 1 ({top_p})"
-        )
+    check_settings(len(prime), length, temperature, top_k, top_p)
     random = np.random.default_rng(seed)
     tokens, state, position = np.asarray(prime, np.int64).reshape(-1, 1), None, 0
     for _ in range(length):
@@ -58,3 +67,28 @@ def generate(
         token = choose(logits[-1, 0], random.random(), temperature, top_k, top_p)
         yield token
         tokens = np.array([[token]], np.int64)
+
+
+class Reader:
+    """Reads symbols as they come, and says of each how well the model foresaw it and what it spent on it."""
+
+    def __init__(self, model: Runnable) -> None:
+        self._model = model
+        self._state: Any = None
+        self._position = 0
+        self._logits: NDArray[Any] | None = None  # [vocab], for the symbol to come
+
+    def read(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each of ids [n]: its bits, and m of the step that read it, the mean of the layers.
+
+        Bits are those of the model's own distribution, at temperature 1; NaN for the very first symbol.
+        """
+        logits, self._state, m = self._model.run(ids.reshape(-1, 1), self._state, self._position)
+        self._position += len(ids)
+        first = np.full(logits.shape[-1], np.nan) if self._logits is None else self._logits
+        before = np.vstack([first, logits[:-1, 0]]).astype(np.float64)  # [n, vocab]
+        self._logits = logits[-1, 0]
+        largest = before.max(-1)
+        total = largest + np.log(np.exp(before - largest[:, None]).sum(-1))
+        bits = (total - before[np.arange(len(ids)), ids]) / np.log(2)
+        return bits, m[:, 0].astype(np.float64).mean(-1)

@@ -1,0 +1,325 @@
+"""Loading: from a model file, a checkpoint or a run's folder to a model that runs, on a backend asked for or found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vcdeploy import extras
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime import sampling
+
+if TYPE_CHECKING:
+    from vcdeploy.training.checkpoint import Checkpoint
+
+BACKENDS = ("native", "onnxruntime", "torch")
+PRECISIONS = ("f32", "f16", "bf16", "int8")
+VARIABLE_UNITS = ("vcrnn", "vcgru", "vclstm")
+_STATE_ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
+
+Arrays = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+
+
+@dataclass
+class Model:
+    """A model on one backend; what every backend offers, with the same checks and the same errors.
+
+    backend: the one that runs. config: the description the file carries (unit, dim, layers, sharpness, kind, …).
+    precision: that of the weights it runs with.
+    """
+
+    backend: str
+    config: dict[str, Any]
+    vocab: Vocabulary
+    precision: str
+    name: str
+    _runner: Any = field(repr=False)
+
+    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], compute (m) [T, B, layers].
+
+        Without a state it starts from zeros. position, how many symbols came before, matters to the CRNN on bits only.
+        """
+        tokens = np.asarray(tokens)
+        if tokens.ndim != 2 or 0 in tokens.shape or not np.issubdtype(tokens.dtype, np.integer):
+            raise VcdeployError(
+                f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
+            )
+        self._check_ids(tokens)
+        if state is not None:
+            state = np.ascontiguousarray(state, np.float32)
+            rows = _STATE_ROWS.get(self.config["unit"], 1) * self.config["layers"]
+            shape = [rows, tokens.shape[1], self.config["dim"]]
+            if list(state.shape) != shape:
+                raise VcdeployError(f"{self.name} takes a state of shape {shape} here, not {list(state.shape)}")
+        outputs: Arrays = self._runner.run(np.ascontiguousarray(tokens, np.int64), state, position)
+        return outputs
+
+    def generate(
+        self,
+        prime: ArrayLike,
+        length: int = 200,
+        *,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[int]:
+        """`length` ids after those of the prime, one by one; the same seed, the same ids on every backend.
+
+        That is at f32, f16 and bf16. In int8 the native backend rounds activations too, and may choose otherwise.
+        Temperature 0 takes the most likely symbol; top_k 0 and top_p 1 leave nothing out.
+        """
+        if isinstance(prime, str):
+            raise VcdeployError("the prime is text, and generate takes ids: give model.vocab.encode(prime)")
+        given = np.asarray(prime)
+        sampling.check_settings(given.size, length, temperature, top_k, top_p)
+        if not np.issubdtype(given.dtype, np.integer):
+            raise VcdeployError(f"the prime must be integers, the ids of model.vocab.encode, not {given.dtype}")
+        ids = given.astype(np.int64).reshape(-1)
+        self._check_ids(ids)
+        settings: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        if hasattr(self._runner, "generate"):  # a loop of its own, with the same draws
+            made: Iterator[int] = self._runner.generate(ids, length, **settings)
+            return made
+        return sampling.generate(self._runner, ids, length, **settings)
+
+    def _check_ids(self, ids: NDArray[Any]) -> None:
+        outside = ids[(ids < 0) | (ids >= len(self.vocab))]
+        if outside.size:
+            raise VcdeployError(
+                f"there is no symbol {outside[0]}; the ids of {self.name} are 0 to {len(self.vocab) - 1}"
+            )
+
+
+def load(path: str | Path, backend: str = "auto", precision: str | None = None, threads: int = 1) -> Model:
+    """The model at `path`: a file of `vcdeploy export` (or the folder of a bundle), a checkpoint, or a run's folder.
+
+    backend: native, onnxruntime or torch, or auto: the first of them that is installed and runs the unit (native
+    runs the variable ones); `Model.backend` says which. A backend that is named runs, or it is an error.
+    precision: f32, f16, bf16 or int8; by default the file's own. Only the native backend can change it.
+    threads: of the CPU. PyTorch knows one number for the whole process, and this sets it.
+
+    >>> model = load("model.onnx")
+    >>> ids = model.generate(model.vocab.encode("The prime min"), length=20)
+    >>> model.vocab.decode(list(ids))
+    """
+    if backend == "tensorrt":
+        raise VcdeployError(f"the tensorrt backend is not there yet; choose from auto, {', '.join(BACKENDS)}")
+    if backend not in ("auto", *BACKENDS):
+        raise VcdeployError(f"no backend {backend!r}; choose from auto, {', '.join(BACKENDS)}")
+    if precision not in (None, *PRECISIONS):
+        raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
+    if threads < 1:
+        raise VcdeployError(f"threads must be at least 1, not {threads}")
+    file = _find(Path(path))
+    source = _OnnxSource(file) if _holds_onnx(file) else _CheckpointSource(file)
+    unit = source.config["unit"]
+    if backend == "auto":
+        backend = _choose_backend(unit)
+    stored = source.config.get("precision", "f32")
+    precision = precision or stored
+    if precision != stored and backend != "native":
+        raise VcdeployError(
+            f"{file} is {stored}, and the {backend} backend runs a file as it is: write an {precision} one with "
+            f"`vcdeploy export --precision {precision}`, or use the native backend"
+        )
+    start: Callable[[], Any] = {
+        "native": lambda: _native(source, precision, threads),
+        "onnxruntime": lambda: _onnxruntime(source, threads),
+        "torch": lambda: _torch(source, threads),
+    }[backend]
+    return Model(backend, source.config, source.vocab, precision, str(file), start())
+
+
+def _choose_backend(unit: str) -> str:
+    """The first backend that is here and runs the unit."""
+    if unit in VARIABLE_UNITS and native_fault() is None:
+        return "native"
+    if unit != "crnn" and find_spec("onnxruntime"):
+        return "onnxruntime"
+    if find_spec("torch"):
+        return "torch"
+    raise VcdeployError(
+        f"no backend here runs {unit}: install ONNX Runtime with {extras.install_command('onnxruntime')}, "
+        f"or PyTorch with {extras.install_command('torch')}; `vcdeploy doctor` says what else is amiss"
+    )
+
+
+def native_fault() -> str | None:
+    """Why the native module can't be used; None where it can."""
+    try:
+        import vcdeploy.runtime.native  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def _find(path: Path) -> Path:
+    """The file that a path means."""
+    if path.is_dir():
+        for name in ("best.safetensors", "last.safetensors", "model.onnx"):
+            if (path / name).is_file():
+                return path / name
+        raise VcdeployError(
+            f"{path} holds no best.safetensors, last.safetensors or model.onnx: "
+            "is it the folder of a run, or of `vcdeploy export --bundle`?"
+        )
+    if not path.is_file():
+        raise VcdeployError(
+            f"no model at {path}: give the file of `vcdeploy export`, or a checkpoint or the folder of `vcdeploy train`"
+        )
+    return path
+
+
+def _holds_onnx(file: Path) -> bool:
+    """By its name, or else by how it begins: a safetensors file has eight bytes of length, then JSON."""
+    if file.suffix in (".onnx", ".safetensors"):
+        return file.suffix == ".onnx"
+    with file.open("rb") as opened:
+        return opened.read(9)[8:] != b"{"
+
+
+class _CheckpointSource:
+    """A checkpoint, and what each backend takes from it."""
+
+    def __init__(self, file: Path) -> None:
+        for module in ("torch", "safetensors"):
+            extras.require(module, for_="loading a checkpoint")
+        from vcdeploy.training import checkpoint
+
+        self.checkpoint: Checkpoint = checkpoint.read(file)
+        self.config, self.vocab = self.checkpoint.config, self.checkpoint.vocab
+
+    def weights(self) -> Mapping[str, Any]:
+        return self.checkpoint.model
+
+    def content(self) -> bytes:
+        from vcdeploy.export import build
+
+        exported: bytes = build(self.checkpoint).SerializeToString()
+        return exported
+
+    def network(self) -> Any:
+        return self.checkpoint.build()
+
+
+class _OnnxSource:
+    """An exported file, read without any runtime."""
+
+    def __init__(self, file: Path) -> None:
+        import onnx
+
+        from vcdeploy.runtime.onnxruntime import EXPORT_AGAIN, _config, _vocabulary
+
+        self.file = file
+        try:
+            # From a string: nothing outside the file is read, whatever it says about external data.
+            self.proto = onnx.load_model_from_string(file.read_bytes())
+        except OSError as error:
+            raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
+        except Exception as error:  # protobuf's decoders have several types
+            raise VcdeployError(f"{file} is not a whole ONNX file ({error}): {EXPORT_AGAIN}") from error
+        metadata = {each.key: each.value for each in self.proto.metadata_props}
+        self.config = _config(metadata, str(file))
+        self.vocab = _vocabulary(metadata, self.config, str(file))
+
+    def weights(self) -> Mapping[str, NDArray[np.float32]]:
+        """The float32 numbers of the file, which must be as many as its description says."""
+        from vcdeploy.export.precision import stored_weights
+
+        try:
+            weights: dict[str, NDArray[np.float32]] = stored_weights(self.proto)
+            for name, size in self._sizes(weights):
+                if weights[name].size < size:
+                    raise ValueError(f"{name} has the shape {list(weights[name].shape)}")
+        except Exception as error:  # NumPy's and onnx's own
+            raise VcdeployError(
+                f"the weights of {self.file} are missing or don't fit its description ({error}): "
+                "export it again with `vcdeploy export`"
+            ) from error
+        return weights
+
+    def _sizes(self, weights: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+        """What must be there at least: checked before a network of the described size is made."""
+        D = self.config["dim"]
+        for name in ("embedding", "output.weight"):
+            yield name, len(self.vocab) * D
+        numbers = {int(found[1]) for name in weights if (found := re.match(r"layers\.(\d+)\.", name))}
+        if numbers != set(range(self.config["layers"])):
+            raise ValueError(f"there are weights of {len(numbers)} layers, not {self.config['layers']}")
+        for number in numbers:
+            yield f"layers.{number}." + ("U" if self.config["unit"] in VARIABLE_UNITS else "R"), D * D
+
+    def content(self) -> bytes:
+        return self.file.read_bytes()
+
+    def network(self) -> Any:
+        import torch
+
+        from vcdeploy.export.dense import ORDER, torch_gates
+        from vcdeploy.units import LanguageModel
+
+        unit, dense = self.config["unit"], {"W": "weight_ih_l0", "R": "weight_hh_l0"}
+        parameters: dict[str, NDArray[np.float32]] = {}
+        for name, array in self.weights().items():
+            layer, _, part = name.rpartition(".")
+            if name == "embedding":
+                parameters["embedding.weight"] = array
+            elif layer.startswith("layers."):
+                gates = unit in ORDER
+                parameters[f"unit.{layer}.{dense.get(part, part)}"] = torch_gates(unit, array) if gates else array
+            elif layer == "output":
+                parameters[name] = array
+        settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
+        network = LanguageModel(unit, len(self.vocab), **settings)
+        try:
+            network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in parameters.items()})
+        except RuntimeError as error:
+            raise VcdeployError(f"the weights of {self.file} don't fit its description: {error}") from error
+        return network
+
+
+def _native(source: _CheckpointSource | _OnnxSource, precision: str, threads: int) -> Any:
+    if (fault := native_fault()) is not None:
+        raise VcdeployError(
+            f"the native backend needs the native module, which can't be used here ({fault}): "
+            "`vcdeploy doctor` says how to mend it"
+        )
+    from vcdeploy.runtime.native import NativeModel
+
+    config = source.config
+    return NativeModel(
+        source.weights(),
+        source.vocab,
+        unit=config["unit"],
+        sharpness=config["sharpness"],
+        epsilon=config["epsilon"],
+        precision=precision,
+        threads=threads,
+    )
+
+
+def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int) -> Any:
+    extras.require("onnxruntime", for_="the onnxruntime backend")
+    from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+
+    return OnnxRuntimeModel(source.content(), threads)
+
+
+def _torch(source: _CheckpointSource | _OnnxSource, threads: int) -> Any:
+    extras.require("torch", for_="the torch backend")
+    import torch
+
+    from vcdeploy.runtime.torch import TorchModel
+
+    torch.set_num_threads(threads)
+    return TorchModel(source.network(), source.vocab)
