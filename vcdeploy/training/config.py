@@ -35,7 +35,7 @@ class TrainConfig:
     sharpness_end: float = 1.0
     sharpness_every: int | None = None
     # optimisation
-    epochs: float = 5.0
+    epochs: float = 4.0
     batch: int = 32
     bptt: int = 50
     restart: int = 100
