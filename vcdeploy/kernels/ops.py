@@ -12,116 +12,12 @@ from torch import Tensor
 from vcdeploy.kernels import gradients
 from vcdeploy.units import cells
 
-
-@torch.library.custom_op("vcdeploy::vcrnn", mutates_args=())
-def vcrnn(
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    b: Tensor,
-    sharpness: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Y [T, B, D], H [B, D], M [T, B] of a VCRNN sequence."""
-    return cells.vcrnn(X, H0, U, V, u, v, b, sharpness, epsilon)
-
-
-@torch.library.custom_op("vcdeploy::vcgru", mutates_args=())
-def vcgru(
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    b: Tensor,
-    sharpness: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Y [T, B, D], H [B, D], M [T, B] of a VCGRU sequence."""
-    return cells.vcgru(X, H0, U, V, u, v, b, sharpness, epsilon)
-
-
-@torch.library.custom_op("vcdeploy::vclstm", mutates_args=())
-def vclstm(
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    b: Tensor,
-    C0: Tensor,
-    sharpness: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Y [T, B, D], H [B, D], M [T, B], C [B, D] of a VCLSTM sequence."""
-    return cells.vclstm(X, H0, U, V, u, v, b, C0, sharpness, epsilon)
-
-
-@torch.library.custom_op("vcdeploy::vcrnn_backward", mutates_args=())
-def vcrnn_backward(
-    dY: Tensor,
-    dH: Tensor,
-    dM: Tensor,
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    Y: Tensor,
-    M: Tensor,
-    sharpness: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of X, H0, U, V, u, v, b."""
-    return gradients.vcrnn_backward(dY, dH, dM, X, H0, U, V, u, v, Y, M, sharpness, epsilon)
-
-
-@torch.library.custom_op("vcdeploy::vcgru_backward", mutates_args=())
-def vcgru_backward(
-    dY: Tensor,
-    dH: Tensor,
-    dM: Tensor,
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    Y: Tensor,
-    M: Tensor,
-    sharpness: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of X, H0, U, V, u, v, b."""
-    return gradients.vcgru_backward(dY, dH, dM, X, H0, U, V, u, v, Y, M, sharpness, epsilon)
-
-
-@torch.library.custom_op("vcdeploy::vclstm_backward", mutates_args=())
-def vclstm_backward(
-    dY: Tensor,
-    dH: Tensor,
-    dM: Tensor,
-    dC: Tensor,
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    C0: Tensor,
-    Y: Tensor,
-    M: Tensor,
-    sharpness: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of X, H0, U, V, u, v, b, C0."""
-    return gradients.vclstm_backward(dY, dH, dM, dC, X, H0, U, V, u, v, C0, Y, M, sharpness, epsilon)
+vcrnn = torch.library.custom_op("vcdeploy::vcrnn", cells.vcrnn, mutates_args=())
+vcgru = torch.library.custom_op("vcdeploy::vcgru", cells.vcgru, mutates_args=())
+vclstm = torch.library.custom_op("vcdeploy::vclstm", cells.vclstm, mutates_args=())
+vcrnn_backward = torch.library.custom_op("vcdeploy::vcrnn_backward", gradients.vcrnn_backward, mutates_args=())
+vcgru_backward = torch.library.custom_op("vcdeploy::vcgru_backward", gradients.vcgru_backward, mutates_args=())
+vclstm_backward = torch.library.custom_op("vcdeploy::vclstm_backward", gradients.vclstm_backward, mutates_args=())
 
 
 def _fake_forward(X: Tensor, H0: Tensor, *rest: Any) -> tuple[Tensor, ...]:

@@ -8,6 +8,9 @@ Shapes: x, h, c [B, D]; U, V [G·D, D] with the gates stacked by rows; u, v [D];
 A sequence: X [T, B, D] and H0 [B, D] give Y [T, B, D], H [B, D] and M [T, B].
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
@@ -81,40 +84,25 @@ def vclstm_step(
 
 
 def vcrnn(
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    b: Tensor,
-    sharpness: float,
-    epsilon: float,
+    X: Tensor, H0: Tensor, U: Tensor, V: Tensor, u: Tensor, v: Tensor, b: Tensor, sharpness: float, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A whole VCRNN sequence: Y, H, M."""
-    h, states, shares = H0, [], []
-    for x in X:
-        h, m = vcrnn_step(x, h, U, V, u, v, b, sharpness, epsilon)
-        states.append(h)
-        shares.append(m)
-    return torch.stack(states), h, torch.stack(shares)
+    return _sequence(vcrnn_step, X, H0, U, V, u, v, b, sharpness, epsilon)
 
 
 def vcgru(
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    b: Tensor,
-    sharpness: float,
-    epsilon: float,
+    X: Tensor, H0: Tensor, U: Tensor, V: Tensor, u: Tensor, v: Tensor, b: Tensor, sharpness: float, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A whole VCGRU sequence: Y, H, M."""
+    return _sequence(vcgru_step, X, H0, U, V, u, v, b, sharpness, epsilon)
+
+
+def _sequence(
+    step: Callable[..., tuple[Tensor, Tensor]], X: Tensor, H0: Tensor, *weights: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     h, states, shares = H0, [], []
     for x in X:
-        h, m = vcgru_step(x, h, U, V, u, v, b, sharpness, epsilon)
+        h, m = step(x, h, *weights)
         states.append(h)
         shares.append(m)
     return torch.stack(states), h, torch.stack(shares)
