@@ -74,6 +74,17 @@ def test_steering_meets_its_goal_on_a_moving_plant(settings: dict[str, float]) -
     assert all(each == pytest.approx(0.3, rel=0.05) for each in spent[1000:])
 
 
+def test_steering_allows_for_what_held_out_text_costs_more() -> None:
+    objective = Objective(TrainConfig(target=0.3))
+    m, hunger = 0.6, 0.3
+    for step in range(2000):
+        m += 0.02 * (hunger / (hunger + objective.weight) - m)
+        objective.observe(m, m**2, 0.0)
+        if step % 500 == 499:
+            objective.calibrate(1.1 * m, 1.1**2 * m**2)
+    assert 1.1 * m == pytest.approx(0.3, rel=0.01)
+
+
 def test_steered_penalty_pulls_every_step_alike() -> None:
     objective = Objective(TrainConfig(target=0.5))
     shares = M.clone().requires_grad_()
@@ -87,6 +98,7 @@ def test_a_steered_objective_continues_where_it_was() -> None:
     one, other = Objective(config), Objective(config)
     for step in range(50):
         one.observe(0.5, 0.25 + step / 1000, 0.0)
+    one.calibrate(0.6, 0.3)
     other.restore(json.loads(json.dumps(one.state())))
     one.observe(0.5, 0.2, 0.0)
     other.observe(0.5, 0.2, 0.0)

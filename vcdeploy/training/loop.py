@@ -187,17 +187,27 @@ class Trainer:
         for tally in (self.epoch_tally, self.recent):
             tally.add(self.model, nats, flat)
         if self.objective:
-            # a² as the model will spend it when done: as the mask sharpens, m need not move to keep a budget
-            squares = active_squares(self.model, flat, self._sharpness(self.total - 1)) / self.config.dim**2
             level = entropy(logits) if self.config.setting == "entropy" else torch.zeros(1)
-            means = torch.stack([each.mean().double().cpu() for each in (flat, squares, level)])
-            self.objective.observe(*(self.processes.add_up(means) / self.processes.world).tolist())
+            self.objective.observe(*self._means(flat, self._final_squares(flat), level))
+
+    def _final_squares(self, m: Tensor) -> Tensor:
+        """a²/D² as the model will spend it when done: as the mask sharpens, m need not move to keep a budget."""
+        return active_squares(self.model, m, self._sharpness(self.total - 1)) / self.config.dim**2
+
+    def _means(self, *quantities: Tensor) -> list[float]:
+        """The mean of each quantity over all processes."""
+        sums = [[each.double().sum().item(), each.numel()] for each in quantities]
+        totals = self.processes.add_up(torch.tensor(sums, dtype=torch.float64))
+        return [total / count for total, count in totals.tolist()]
 
     def _end_epoch(self) -> None:
         self._emit("train", self.epoch_tally)
         self.epoch_tally = Tally(self.layers)
-        tally, _ = evaluate(self.model, self.valid)
+        tally, m = evaluate(self.model, self.valid)
         row = self._emit("valid", tally)
+        if self.objective:
+            shares = torch.from_numpy(m)
+            self.objective.calibrate(*self._means(shares, self._final_squares(shares)))
         # Of two models the better: one that keeps the budget, then the sharper mask, then fewer bits.
         missed = 0.0
         if self.config.budget and abs(row["compute"] / self.config.budget**2 - 1) > BUDGET_TOLERANCE:

@@ -70,20 +70,28 @@ class Objective:
     def observe(self, mean_share: float, mean_square: float, mean_entropy: float) -> None:
         """After a step, the means over all processes: of m, of a²/D², of the prediction's entropy."""
         if self.steering:
-            self.weight = self.steering.weight(math.sqrt(mean_square) if self.config.budget else mean_share)
+            self.weight = self.steering.weight(self._spent(mean_share, mean_square))
         if self.mean_entropy is not None:
             mean_entropy = self.mean_entropy + 0.01 * (mean_entropy - self.mean_entropy)
         self.mean_entropy = mean_entropy
 
+    def calibrate(self, mean_share: float, mean_square: float) -> None:
+        """After an evaluation, the means over held-out text: what is steered there is what counts."""
+        if self.steering:
+            self.steering.calibrate(self._spent(mean_share, mean_square))
+
+    def _spent(self, mean_share: float, mean_square: float) -> float:
+        return math.sqrt(mean_square) if self.config.budget else mean_share
+
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to go on alike."""
-        steering = [self.steering.spent, self.steering.integral] if self.steering else None
+        steering = vars(self.steering) if self.steering else None
         return {"weight": self.weight, "mean_entropy": self.mean_entropy, "steering": steering}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.weight, self.mean_entropy = state["weight"], state["mean_entropy"]
         if self.steering:
-            self.steering.spent, self.steering.integral = state["steering"]
+            vars(self.steering).update(state["steering"])
 
 
 GUIDING_WEIGHT = 1.0  # enough for m to follow targets of its own
@@ -93,24 +101,33 @@ class Steering:
     """Steers the penalty's weight until what is spent meets its goal.
 
     A proportional-integral controller on the logarithm of spent over goal; the weight is
-    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps.
+    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps. It follows the text of training;
+    text the model has not seen costs more, by a ratio that every evaluation measures anew and the goal allows for.
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
-    PROPORTIONAL, INTEGRAL = 10.0, 0.02
+    PROPORTIONAL = 10.0
+    INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
+    FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
     LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
 
     def __init__(self, goal: float) -> None:
         self.goal = goal
+        self.surplus = 1.0  # what held-out text costs, over what the text of training does
         self.spent: float | None = None
         self.integral = math.log(0.3)
 
     def weight(self, spent: float) -> float:
         """The weight for the next step, after one that spent so much."""
         self.spent = spent if self.spent is None else self.spent + self.SMOOTHING * (spent - self.spent)
-        error = math.log(max(self.spent, 1e-9) / self.goal)
-        self.integral = self._bounded(self.integral + self.INTEGRAL * error)
+        error = math.log(max(self.spent, 1e-9) * self.surplus / self.goal)
+        self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
+
+    def calibrate(self, held_out: float) -> None:
+        """Held-out text costs so much, by the model as it is."""
+        if self.spent:
+            self.surplus = held_out / self.spent
 
     def _bounded(self, exponent: float) -> float:
         return min(self.HIGHEST, max(self.LOWEST, exponent))
