@@ -249,6 +249,7 @@ def test_midi_score_and_sound_are_written(models: dict[str, Path], tmp_path: Pat
     assert (tmp_path / "a.mid").read_bytes()[:4] == b"MThd"
     svg = (tmp_path / "a.svg").read_text()
     assert svg.startswith("<svg") and "Sample 1, seed 0" in svg and svg.count('class="note"') >= 18
+    assert 'class="clef"' in svg
     with wave.open(io.BytesIO((tmp_path / "a.wav").read_bytes())) as sound:
         assert (sound.getnchannels(), sound.getsampwidth()) == (1, 2)
         assert sound.getnframes() / sound.getframerate() > 8

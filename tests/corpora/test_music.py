@@ -202,3 +202,10 @@ def test_music21_hears_the_same_notes(irish_tunes: Tunes) -> None:
             if not isinstance(note, music21.harmony.ChordSymbol)
         ]
         assert heard == sounding(tune)
+
+
+def test_mended_leaves_out_marks_that_lack_their_notes() -> None:
+    broken = "M:6/8 K:Dmaj | (3 A B c d | | (3 e | f (2 (3:2:2 g a (3 || b (3 c".split()
+    assert music.mended(broken) == "M:6/8 K:Dmaj (3 A B c d | e | f (3:2:2 g a || b c".split()
+    sound = "M:6/8 K:Dmaj |: (3 A B c d | e :| [1 f | g ::".split()
+    assert music.mended(sound) == sound

@@ -526,7 +526,7 @@ def _write_tunes(
             click.echo(f"the tune of seed {seed} has no end after {length} symbols: give a larger --length", err=True)
         _measure(model, prime, made, tally)
         whole = np.array([*prime, *made], np.int64)
-        tune = [vocab.symbols[id_] for id_ in whole[begins:] if vocab.symbols[id_] != music.END]
+        tune = music.mended([vocab.symbols[id_] for id_ in whole[begins:] if vocab.symbols[id_] != music.END])
         title = f"Sample {number}, seed {seed}"
         if show_compute:
             _show_tune(model, whole, begins)

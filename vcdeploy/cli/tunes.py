@@ -232,9 +232,10 @@ def _music21_note(note: Note) -> Any:
 
 def _score(tune: Sequence[str], title: str) -> Any:
     """The tune as written, in measures with their bars and endings."""
-    from music21 import bar, key, metadata, meter, spanner, stream
+    from music21 import bar, clef, key, metadata, meter, spanner, stream
 
     part, measure = stream.Part(), stream.Measure(number=1)
+    measure.append(clef.TrebleClef())
     bracket: Any = None
 
     def close(right: Any = None) -> None:

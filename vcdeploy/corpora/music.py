@@ -408,6 +408,21 @@ def abc_of(symbols: Sequence[str]) -> str:
     return "".join(texts)
 
 
+def mended(symbols: Sequence[str]) -> list[str]:
+    """A tune without the marks a model wrote amiss: of tuplets that lack notes, and of bars with nothing in them."""
+    whole: list[str] = []
+    for place, symbol in enumerate(symbols):
+        if role(symbol) == "tuplet":
+            notes, _, span = (*(int(n) for n in symbol[1:].split(":")), 0, 0)[:3]
+            governed = symbols[place + 1 : place + 1 + (span or notes)]
+            if len(governed) < (span or notes) or any(role(each) not in ("note", "rest") for each in governed):
+                continue
+        elif symbol == "|" and (not whole or role(whole[-1]) in ("bar", "key", "meter")):
+            continue
+        whole.append(symbol)
+    return whole
+
+
 def to_abc(symbols: Iterable[str], title: str = "", number: int = 1) -> str:
     """A tune as a page of ABC: header, four bars a line, notes grouped by beats."""
     tune = [symbol for symbol in symbols if symbol != END]
