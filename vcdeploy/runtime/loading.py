@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,19 +50,28 @@ class Model:
         Without a state it starts from zeros. position, how many symbols came before, matters to the CRNN on bits only.
         """
         tokens = np.asarray(tokens)
-        if tokens.ndim != 2 or 0 in tokens.shape or not np.issubdtype(tokens.dtype, np.integer):
+        if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise VcdeployError(
                 f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
             )
-        self._check_ids(tokens)
+        if self.backend != "native":  # which refuses foreign ids itself, in less time than NumPy takes to look
+            self._check_ids(tokens)
         if state is not None:
             state = np.ascontiguousarray(state, np.float32)
-            rows = _STATE_ROWS.get(self.config["unit"], 1) * self.config["layers"]
-            shape = [rows, tokens.shape[1], self.config["dim"]]
-            if list(state.shape) != shape:
-                raise VcdeployError(f"{self.name} takes a state of shape {shape} here, not {list(state.shape)}")
-        outputs: Arrays = self._runner.run(np.ascontiguousarray(tokens, np.int64), state, position)
+            shape = (self._state_rows, tokens.shape[1], self.config["dim"])
+            if state.shape != shape:
+                raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
+        try:
+            outputs: Arrays = self._runner.run(np.ascontiguousarray(tokens, np.int64), state, position)
+        except VcdeployError:
+            self._check_ids(tokens)  # the same words whoever noticed
+            raise
         return outputs
+
+    @cached_property
+    def _state_rows(self) -> int:
+        rows: int = _STATE_ROWS.get(self.config["unit"], 1) * self.config["layers"]
+        return rows
 
     def generate(
         self,

@@ -112,9 +112,8 @@ class NativeModel:
 
         position is for backends whose units must know it; these do not.
         """
-        given = None if state is None else np.ascontiguousarray(state, np.float32)
         try:
-            return self._model.run(np.ascontiguousarray(tokens, np.int64), given)
+            return self._model.run(tokens, state)
         except ValueError as error:
             raise VcdeployError(f"the model can't run: {error}") from error
 
