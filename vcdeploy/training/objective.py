@@ -101,8 +101,8 @@ class Steering:
     """Steers the penalty's weight until what is spent meets its goal.
 
     A proportional-integral controller on the logarithm of spent over goal; the weight is
-    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps. It follows the text of training;
-    text the model has not seen costs more, by a ratio that every evaluation measures anew and the goal allows for.
+    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps. It follows the text of
+    training; text the model has not seen costs more, by a ratio that every evaluation measures anew.
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
