@@ -93,11 +93,11 @@ def measure(scenario: Scenario, amount: int) -> tuple[list[int], int]:
 
 
 def calibrate(scenario: Scenario, seconds: float) -> int:
-    """The amount whose chunk lasts about so long."""
+    """The amount whose chunk lasts about so long, where nothing disturbs it."""
     amount = 1
     while True:
-        times, _ = measure(scenario, amount)
-        took = sum(times) / 1e9
+        tries = [measure(scenario, amount)[0] for _ in range(2)]
+        took = min(float(np.median(times)) * len(times) for times in tries) / 1e9
         if took >= seconds / 4:
             return max(1, round(amount * seconds / took))
         amount *= 4

@@ -58,13 +58,13 @@ def traffic(
     """shares: m [n, B, layers] of steps that were taken; steps: those of a call."""
     D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
     layers = config["layers"]
-    vectors = 4 * D * (1 + (3 if contender.variable else 0) * layers)  # embedding; u, v
+    vectors = 4 * D * (1 + (2 * layers if contender.variable else 0))  # embedding; u, v
     if contender.engine == "native":
         return _native(contender, config, vocab, shares, vectors)
     output = 4 * vocab * D / steps
     if contender.form == BUCKETED:
         covering = -(-active(shares, config).max(1) // BUCKET) * BUCKET  # [n, layers]
-        covering = covering.clip(BUCKET, max(D, BUCKET)).clip(max=D)
+        covering = covering.clip(min=BUCKET).clip(max=D)
         read = 2 * G * size * (covering.astype(float) ** 2).sum(-1).mean()
         buckets = sum((np.unique(covering[:, each]).astype(float) ** 2).sum() for each in range(layers))
         return Traffic(read + output + vectors, 2 * G * size * buckets + output + vectors)
@@ -82,11 +82,12 @@ def _native(
     of_U = G * size * rows * a
     columns, of_table = a.copy(), np.zeros_like(a)
     if contender.table:  # of the first layer
-        nearest = np.minimum((a[..., 0] + SPACING // 2) // SPACING * SPACING, D)
+        kept = np.array([*range(0, D, SPACING), D])
+        nearest = kept[np.searchsorted((kept[1:] + kept[:-1]) / 2, a[..., 0])]
         columns[..., 0] = np.maximum(a[..., 0], nearest) - np.minimum(ones[..., 0], nearest)
         of_table[..., 0] = 4 * G * rows[..., 0]
     weights = of_U + G * size * rows * columns
-    output = -(-vocab // PANEL) * PANEL * D * max(size, 2 if contender.precision == "int8" else size)
+    output = -(-vocab // PANEL) * PANEL * D * max(size, 2)  # int8 keeps this layer in f16
     batch = shares.shape[1]
     read = (weights + of_table).sum(-1).mean() * batch + (output + vectors) * batch
     # With a table each symbol has rows of its own; V's columns beside them differ from step to step, but are few.
