@@ -130,7 +130,11 @@ class OpenVinoModel:
     def __init__(self, file: Path, rows: int, dim: int, threads: int) -> None:
         import openvino
 
-        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",  # where a processor has bfloat16 it would take that
+        }
         self._request = openvino.Core().compile_model(str(file), "CPU", settings).create_infer_request()
         self._rows, self._dim = rows, dim
 

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from vcdeploy import load
 from vcdeploy.corpora import Vocabulary
+from vcdeploy.export import build
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
 
@@ -138,37 +140,37 @@ def test_the_baseline_is_the_dense_unit_of_the_same_kind(unit: str, dense: str, 
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
-    """A run's folder, of a model of two layers."""
+    """A run's folder, of a model of two layers whose m depends on the symbol alone."""
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
     model = LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_share=0.3)
+    weights = model.state_dict()
+    for name in ("layers.0.u", "layers.1.u", "layers.1.v"):
+        weights[f"unit.{name}"].zero_()
+    weights["unit.layers.0.v"].mul_(3)
     config = {
         "unit": "vcgru", "dim": 24, "layers": 2, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
     }  # fmt: skip
-    saved = checkpoint.Checkpoint(config, vocab, model.state_dict(), {}, {"step": 1})
+    saved = checkpoint.Checkpoint(config, vocab, weights, {}, {"step": 1})
     checkpoint.write(tmp_path / "run" / "best.safetensors", saved)
     return tmp_path / "run"
 
 
 def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained: Path, tmp_path: Path) -> None:
-    from vcdeploy import load
-
-    text = "a bad cab\n" * 40
+    model, text = load(trained), "a bad cab\n" * 40
     (tmp_path / "text.txt").write_text(text)
-    words = ("--rounds", "1", "--quick", "--scenario", "sequence", "--steps", "400", "--baseline", "onnxruntime lstm")
-    document = document_of(run("run", "--text", "text.txt", "--contenders", "native f32", *words))
-    check(document)
-    assert document["baseline"] == "onnxruntime lstm" and document["model"]["layers"] == 2
-    found = document["contenders"][0]["scenarios"]["sequence"]
-    model = load(trained)
-    state, shares = None, []
-    for _ in range(20):  # the state is carried, and settles on the text that comes round again
-        _, state, m = model.run(model.vocab.encode(text)[:, None], state)
-        shares.append(m)
-    assert found["m"]["mean"] == pytest.approx(np.mean(shares[-1]), abs=2e-3)
-    own = document_of(run("run", "--contenders", "native f32", *words))
-    assert own["settings"]["text"] == "the model's own"
+    (tmp_path / "model.onnx").write_bytes(build(checkpoint.read(trained / "best.safetensors")).SerializeToString())
+    own = model.vocab.decode(list(model.generate(model.vocab.encode("\n"), 2048, seed=5)))
+    options = ("--rounds", "1", "--quick", "--scenario", "sequence", "--seed", "5", "--baseline", "onnxruntime lstm")
+    for source, read, words in (("run", text, ("--text", "text.txt")), ("model.onnx", own, ())):
+        steps = ("--steps", str(len(read)))
+        document = document_of(run(source, *words, *steps, "--contenders", "native f32", *options))
+        check(document)
+        assert document["baseline"] == "onnxruntime lstm" and document["model"]["layers"] == 2
+        assert document["settings"]["text"] == ("text.txt" if words else "the model's own")
+        m = model.run(model.vocab.encode(read)[:, None])[2]
+        assert document["contenders"][0]["scenarios"]["sequence"]["m"]["mean"] == pytest.approx(m.mean(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
