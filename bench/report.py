@@ -33,10 +33,11 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "symbols_per_second": rounded(steps * batch / sum(sum(chunk.times) for chunk in chunks) * 1e9),
         "calls": len(each), "steps": steps, "rounds": rounds,
     }  # fmt: skip
-    if name in baseline.chunks:
-        ratios = [rounded(_typical(theirs)) / own for theirs, own in zip(baseline.chunks[name], rounds, strict=True)]
-        found["ratio"] = rounded(float(np.median(ratios)))
-        found["ratio_p10"], found["ratio_p90"] = map(rounded, np.percentile(ratios, [10, 90]))
+    by_scenario = {other: _ratios(theirs, rounds) for other, theirs in baseline.chunks.items()}
+    if name in by_scenario:
+        found["ratio"] = rounded(float(np.median(by_scenario[name])))
+        found["ratio_p10"], found["ratio_p90"] = map(rounded, np.percentile(by_scenario[name], [10, 90]))
+    found["ratio_to"] = {other: rounded(float(np.median(ratios))) for other, ratios in by_scenario.items()}
     summary = record.summary[name]
     found |= {
         "m": {key: rounded(value) for key, value in summary["m"].items()},
@@ -50,6 +51,11 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
 def _typical(chunk: Chunk) -> float:
     """The median of a chunk, in microseconds a step."""
     return float(np.median(chunk.times)) / chunk.steps / 1e3
+
+
+def _ratios(baseline: Sequence[Chunk], rounds: Sequence[float]) -> list[float]:
+    """How many times as fast as the baseline, round by round."""
+    return [rounded(_typical(chunk)) / own for chunk, own in zip(baseline, rounds, strict=True)]
 
 
 def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float | None]) -> dict[str, Any]:
@@ -100,21 +106,24 @@ def _table(document: dict[str, Any], name: str) -> Table:
     title = f"{name}: {SCENARIOS[name]}{size}, B = {batch}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
-    for header in ("p50 µs", "p90", "p99", "calls", "symbols/s", "times", "m", "a²/D²", "MB a step", "GB/s", "of"):
+    both = name == "step" and "sequence" in settings["scenarios"]  # a sequence is the stronger baseline
+    times = ["times", f"its T = {settings['steps']}"] if both else ["times"]
+    for header in ("p50 µs", "p90", "p99", "calls", "symbols/s", *times, "m", "a²/D²", "MB a step", "GB/s", "of"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("bound by", no_wrap=True)
     for contender in document["contenders"]:
         found = contender["scenarios"].get(name)
         if found is None:
-            table.add_row(contender["name"], *["–"] * 11, "not measured")
+            table.add_row(contender["name"], *["–"] * (len(times) + 10), "not measured")
             continue
+        ratios = found["ratio_to"]
         spread = f" ± {found['m']['spread']:.2f}" if contender["unit"].startswith("vc") else ""
         table.add_row(
             contender["name"],
             *(f"{found[key]:.1f}" for key in ("p50", "p90", "p99")),
             f"{found['calls']:,}",
             f"{found['symbols_per_second']:,.0f}",
-            f"{found['ratio']:.2f}" if "ratio" in found else "–",
+            *(f"{ratios[key]:.2f}" if key in ratios else "–" for key in (name, "sequence")[: len(times)]),
             f"{found['m']['mean']:.2f}{spread}",
             f"{found['mean_square']:.3f}",
             f"{found['bytes_per_step'] / 1e6:.3g}",

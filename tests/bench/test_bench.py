@@ -83,6 +83,11 @@ def check(document: dict[str, Any]) -> None:
             assert found["calls"] >= rounds and found["steps"] >= found["calls"]
             ratios = np.divide(baseline[name]["rounds"], found["rounds"])
             assert found["ratio"] == pytest.approx(np.median(ratios), rel=1e-4)
+            assert found["ratio_to"][name] == found["ratio"] and set(found["ratio_to"]) == set(baseline)
+            for other, ratio in found["ratio_to"].items():
+                assert ratio == pytest.approx(
+                    np.median(np.divide(baseline[other]["rounds"], found["rounds"])), rel=1e-4
+                )
             assert found["ratio_p10"] <= found["ratio"] <= found["ratio_p90"]
             assert found["bytes_per_second"] == pytest.approx(found["bytes_per_step"] / found["p50"] * 1e6, rel=1e-4)
             assert found["bandwidth_share"] == pytest.approx(found["bytes_per_second"] / found["bandwidth"], rel=1e-3)

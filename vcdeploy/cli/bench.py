@@ -30,6 +30,7 @@ UNITS = ("vcrnn", "vcgru", "vclstm")
 SCENARIOS = ("step", "sequence", "generate")
 ROUNDS, QUICK_ROUNDS = 30, 5
 SECONDS, QUICK_SECONDS = 0.03, 0.01
+BUSY = 0.5  # programs that want a core, before the run
 WIDTH = 200  # columns, more than any table takes
 
 
@@ -266,6 +267,8 @@ def _print(console: Console, document: dict[str, Any], tables: list[Any]) -> Non
         f"rounds: {settings['rounds']}, threads: {settings['threads']}; "
         f"times: how many times as fast as {document['baseline']} in the same round"
     )
+    if machine["load"] and machine["load"] > BUSY:
+        console.print("other programs were running when this began: the figures are noisier for it, p90 and p99 most")
     for table in tables:
         console.print()
         console.print(table)
