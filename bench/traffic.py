@@ -4,7 +4,7 @@ Activations are left out: they stay in the first cache. What a step of a contend
 
 | | |
 |---|---|
-| native | U and V: G · a · a each, a's rows to the end of a panel; with a table, of V only the columns past its row, and the row |
+| native, onnxruntime custom op | U and V: G · a · a each, a's rows to the end of a panel; with a table, of V only the columns past its row, and the row |
 | onnxruntime function | U and V whole |
 | onnxruntime bucketed | U and V up to the smallest multiple of 128 that covers the batch |
 | dense | W and R whole; over a sequence W once for all steps |
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.bench.contenders import BUCKETED, Contender
+from vcdeploy.bench.contenders import BUCKETED, CUSTOM_OP, Contender
 from vcdeploy.bench.subject import GATES
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
@@ -60,8 +60,11 @@ def traffic(
     layers = config["layers"]
     vectors = 4 * D * (1 + (2 * layers if contender.variable else 0))  # embedding; u, v
     if contender.engine == "native":
-        return _native(contender, config, vocab, shares, vectors)
+        panels = -(-vocab // PANEL) * PANEL * D * max(size, 2)  # int8 keeps this layer in f16
+        return _prefixes(contender, config, vocab, shares, (panels + vectors) * shares.shape[1])
     output = 4 * vocab * D / steps
+    if contender.form == CUSTOM_OP:
+        return _prefixes(contender, config, vocab, shares, output + vectors)
     if contender.form == BUCKETED:
         covering = -(-active(shares, config).max(1) // BUCKET) * BUCKET  # [n, layers]
         covering = covering.clip(min=BUCKET).clip(max=D)
@@ -73,9 +76,10 @@ def traffic(
     return Traffic(read + output + vectors, read + output + vectors)
 
 
-def _native(
-    contender: Contender, config: dict[str, Any], vocab: int, shares: NDArray[np.float32], vectors: float
+def _prefixes(
+    contender: Contender, config: dict[str, Any], vocab: int, shares: NDArray[np.float32], besides: float
 ) -> Traffic:
+    """What our kernels read, one sequence of the batch after the other; besides: what the layers around them do."""
     D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
     a, ones = active(shares, config), certain(shares, config)  # [n, B, layers]
     rows = -(-a // PANEL) * PANEL
@@ -87,9 +91,7 @@ def _native(
         columns[..., 0] = np.maximum(a[..., 0], nearest) - np.minimum(ones[..., 0], nearest)
         of_table[..., 0] = 4 * G * rows[..., 0]
     weights = of_U + G * size * rows * columns
-    output = -(-vocab // PANEL) * PANEL * D * max(size, 2)  # int8 keeps this layer in f16
-    batch = shares.shape[1]
-    read = (weights + of_table).sum(-1).mean() * batch + (output + vectors) * batch
+    read = (weights + of_table).sum(-1).mean() * shares.shape[1] + besides
     # With a table each symbol has rows of its own; V's columns beside them differ from step to step, but are few.
-    working = weights.sum(-1).max() + of_table.sum(-1).mean() * vocab + output + vectors
+    working = weights.sum(-1).max() + of_table.sum(-1).mean() * vocab + besides
     return Traffic(float(read), float(working))
