@@ -52,7 +52,7 @@ WIDTH = 200  # columns, more than any table takes
 @click.option("--precision", metavar="NAMES", default="f32,f16,bf16,int8", show_default=True,
               help="Precisions of the native contenders.")  # fmt: skip
 @click.option("--baseline", metavar="NAME",
-              help="What ratios refer to. [default: the dense unit of its kind in ONNX Runtime, else PyTorch]")  # fmt: skip
+              help="What ratios refer to. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each contender."
 )
