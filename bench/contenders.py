@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy import extras
+from vcdeploy import custom_ops, extras
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
 from vcdeploy.runtime.loading import PRECISIONS, Model
@@ -19,7 +19,7 @@ from vcdeploy.runtime.loading import PRECISIONS, Model
 # The dense units a variable one is measured against; the first is what ratios refer to.
 DENSE = {"vcrnn": ("rnn",), "vcgru": ("gru", "lstm"), "vclstm": ("lstm", "gru")}
 ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
-FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # what OnnxRuntimeModel.form says
+FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # how ONNX Runtime runs a variable unit
 SLOW_STEPS = "a single step of nn.LSTM takes PyTorch far longer than a step of a sequence: no fair figure"
 
 
@@ -90,6 +90,8 @@ def absence(contender: Contender) -> str | None:
     if engine == "native":
         fault = loading.native_fault()
         return fault and f"the native module can't be used ({fault}): `vcdeploy doctor` says how to mend it"
+    if contender.form == CUSTOM_OP and custom_ops.library() is None:
+        return f"the custom-op library was not built: {custom_ops.HOW_TO_BUILD}"
     if find_spec(engine) is None:
         command = extras.install_command(engine) if engine in extras.EXTRAS else f"pip install {engine}"
         return f"{ENGINES[engine]} is not installed; run: {command}"
@@ -103,12 +105,10 @@ def load(contender: Contender, folder: Path, threads: int) -> Model:
         return _openvino(file, threads)
     if contender.engine == "native" and not contender.table:
         return _without_table(file, contender.precision, threads)
-    model = loading.load(file, contender.engine, contender.precision, threads)
-    runner = model._runner
-    if contender.table and not runner.table_bytes:
+    backend = loading.FUNCTION_BODY if contender.form == FUNCTION else contender.engine
+    model = loading.load(file, backend, contender.precision, threads)
+    if contender.table and not model._runner.table_bytes:
         raise Absent(f"{len(model.vocab)} symbols are too many for a table within the memory it may take")
-    if contender.engine == "onnxruntime" and runner.form != contender.form:
-        raise Absent(f"vcdeploy.load runs such a file as {runner.form!r} in ONNX Runtime here")
     return model
 
 

@@ -37,8 +37,7 @@ class Worker:
         streams = np.load(Path(folder) / "streams.npy")
         self._scenarios = {name: scenarios.make(name, self._model, streams, steps, seed) for name in names}
         self._working_set = dict.fromkeys(names, 0)
-        runner = self._model._runner
-        detail = getattr(runner, "isa", "") or getattr(runner, "form", "")
+        detail = self._model.detail
         return {"runs": f"{self._model.backend}, {detail}" if detail else self._model.backend}
 
     def calibrate(self, scenario: str, seconds: float) -> dict[str, Any]:

@@ -72,9 +72,7 @@ def attach_functions(model: ModelProto) -> ModelProto:
 
     >>> onnx.save(attach_functions(program.model_proto), "network.onnx")
     """
-    used = _ops_in(model.graph.node)
-    for each in model.functions:
-        used |= _ops_in(each.node)
+    used = used_ops(model)
     if not used:
         raise VcdeployError(
             "the model has no op of the domain vcdeploy, so there is nothing to attach: "
@@ -102,6 +100,14 @@ def attach_functions(model: ModelProto) -> ModelProto:
     model.functions.extend(function(op, opset) for op in sorted(used - present))
     model.ir_version = max(model.ir_version, 9)  # the first with default attributes of functions
     return model
+
+
+def used_ops(model: ModelProto) -> set[str]:
+    """The op types of our domain in a model, nested graphs and functions included."""
+    used = _ops_in(model.graph.node)
+    for each in model.functions:
+        used |= _ops_in(each.node)
+    return used
 
 
 def _ops_in(nodes: Iterable[NodeProto]) -> set[str]:

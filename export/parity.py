@@ -1,4 +1,6 @@
-"""The check of an exported model: the same tokens in PyTorch and in a stock runtime, and what difference is rounding.
+"""The check of an exported model: the same tokens in PyTorch and in every runtime, and what difference is rounding.
+
+The runtimes are ONNX Runtime with the function body and with the custom op, the native kernels, and onnx's evaluator.
 
 Each step is compared by itself. The runtime runs one step at a time; PyTorch, in float64, takes every layer's step from
 the runtime's own state before it, its own input and its own m. So errors do not pile up, and each has a bound. Then the
@@ -11,11 +13,14 @@ since runtimes approximate them. Where an e_i lies within its error of the thres
 in the other, and both are right: that step of that layer is not compared.
 
 A file of less than float32 precision is held to these bounds with its weights as they are stored. Against the
-checkpoint's own weights the bound comes from weights disturbed by the rounding of that precision, too.
+checkpoint's own weights the bound comes from weights disturbed by the rounding of that precision, too. The int8
+kernels count activations in whole levels, 8191 to the largest, and the native ones hold the output layer in f16: in
+their trials every activation is off by up to half a level, and the output's weights by what f16 loses.
 """
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -28,16 +33,21 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from vcdeploy import extras
+from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.units import LanguageModel, cells
 from vcdeploy.units.scheduler import mask, share
 
 from .dense import ORDER, torch_gates
+from .functions import used_ops
 from .precision import ROUNDING, stored_weights
+from .steps import GATES
 
 if TYPE_CHECKING:
+    from vcdeploy.corpora import Vocabulary
     from vcdeploy.training.checkpoint import Checkpoint
 
 UNIT = 2.0**-24
@@ -45,6 +55,7 @@ ACTIVATION = 4 * UNIT
 TRIALS, SAFETY = 4, 3
 STEPS, SEQUENCES = 24, 4
 STEPS_OF_REFERENCE = 3  # onnx's evaluator is slow
+LEVELS = 8191  # of an activation in the int8 kernels; fewer where 127 times as many would not sum up in 31 bits
 OUTPUTS = ("logits", "state", "compute")
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -119,20 +130,24 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
     rows = exact.unit.state_rows * checkpoint.config["layers"]
     # Not zeros: the recurrent weights must matter from the first step on.
     state = np.tanh(draw.standard_normal((rows, SEQUENCES, checkpoint.config["dim"]))).astype(np.float32)
-    precision = _precision_of(model)
-    references = {"PyTorch": _Comparison(exact, "f32")}
-    if precision != "f32":
-        references = {
-            "PyTorch, weights as stored": _Comparison(stored, "f32"),
-            "PyTorch, full precision": _Comparison(exact, precision),
-        }
+    config = _config_of(model)
+    precision = config["precision"]
     differences: list[Difference] = []
     left_out: list[str] = []
-    for name, steps, start in _runtimes(model, content, left_out):
+    for candidate in _candidates(model, content, config, checkpoint.vocab, left_out):
+        name, steps = candidate.name, candidate.steps
+        narrow = candidate.narrow if precision == "int8" else frozenset()
         try:
-            runtime = start()
+            runtime = candidate.start()
         except VcdeployError as error:
-            raise VcdeployError(f"{name} can't load the exported model; try a smaller --opset ({error})") from error
+            hint = f"; {candidate.hint}" if candidate.hint else ""
+            raise VcdeployError(f"{name} can't load the exported model{hint} ({error})") from error
+        references = {"PyTorch": _Comparison(exact, "f32", narrow)}
+        if precision != "f32":
+            references = {
+                "PyTorch, weights as stored": _Comparison(stored, "f32", narrow),
+                "PyTorch, full precision": _Comparison(exact, precision, narrow),
+            }
         chain = _chain(runtime, tokens[:steps], state)
         for place, (against, comparison) in enumerate(references.items()):
             found = comparison.differences(name, against, tokens[:steps], chain)
@@ -145,24 +160,68 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
     return Report(differences, left_out, tokens, state, (logits, after, m))
 
 
-def _runtimes(
-    model: ModelProto, content: bytes, left_out: list[str]
-) -> Iterator[tuple[str, int, Callable[[], Runtime]]]:
-    """Name, number of steps to compare, and how to start each runtime that is here."""
+@dataclass(frozen=True)
+class _Candidate:
+    """A runtime that is here. narrow: what else it rounds in int8, of "activations" and "output"."""
+
+    name: str
+    start: Callable[[], Runtime]
+    steps: int = STEPS  # to compare
+    narrow: frozenset[str] = frozenset()
+    hint: str = ""  # where it can't load the model
+
+
+def _candidates(
+    model: ModelProto, content: bytes, config: dict[str, Any], vocab: "Vocabulary", left_out: list[str]
+) -> Iterator[_Candidate]:
+    """The runtimes that are here; left_out gets those that are not, with the remedy."""
     if find_spec("onnxruntime"):
-        import onnxruntime
-
-        from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
-
-        yield f"ONNX Runtime {onnxruntime.__version__}", STEPS, lambda: OnnxRuntimeModel(content)
+        yield from _onnx_runtimes(model, content, left_out)
     else:
         left_out.append(f"ONNX Runtime is not installed: {extras.install_command('onnxruntime')}")
-    yield f"onnx evaluator {onnx.__version__}", STEPS_OF_REFERENCE, lambda: ReferenceRuntime(model)
+    if config["unit"] in GATES:
+        from vcdeploy.runtime.loading import native_fault
+
+        if (fault := native_fault()) is None:
+            yield _native(model, config, vocab)
+        else:
+            left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to mend it")
+    yield _Candidate(f"onnx evaluator {onnx.__version__}", lambda: ReferenceRuntime(model), STEPS_OF_REFERENCE)
 
 
-def _precision_of(model: ModelProto) -> str:
-    (config,) = (each.value for each in model.metadata_props if each.key == "vcdeploy.config")
-    return str(json.loads(config)["precision"])
+def _onnx_runtimes(model: ModelProto, content: bytes, left_out: list[str]) -> Iterator[_Candidate]:
+    import onnxruntime
+
+    from vcdeploy.runtime.onnxruntime import CUSTOM_OP, FUNCTION_BODY, OnnxRuntimeModel
+
+    name, hint = f"ONNX Runtime {onnxruntime.__version__}", "try a smaller --opset"
+    if not used_ops(model):
+        yield _Candidate(name, lambda: OnnxRuntimeModel(content), hint=hint)
+        return
+    yield _Candidate(f"{name}, {FUNCTION_BODY}", lambda: OnnxRuntimeModel(content, custom_op=False), hint=hint)
+    if library() is None:
+        left_out.append(f"the custom op for ONNX Runtime was not built: {HOW_TO_BUILD}")
+    else:
+        narrow = frozenset({"activations"})
+        yield _Candidate(f"{name}, {CUSTOM_OP}", lambda: OnnxRuntimeModel(content), narrow=narrow, hint=hint)
+
+
+def _native(model: ModelProto, config: dict[str, Any], vocab: "Vocabulary") -> _Candidate:
+    from vcdeploy import _native
+    from vcdeploy.runtime.native import NativeModel
+
+    settings = {name: config[name] for name in ("unit", "sharpness", "epsilon", "precision")}
+    return _Candidate(
+        f"native kernels, {_native.instruction_sets()[0]}",
+        lambda: NativeModel(stored_weights(model), vocab, **settings),
+        narrow=frozenset({"activations", "output"}),
+    )
+
+
+def _config_of(model: ModelProto) -> dict[str, Any]:
+    (text,) = (each.value for each in model.metadata_props if each.key == "vcdeploy.config")
+    config: dict[str, Any] = json.loads(text)
+    return config
 
 
 def _with_stored_weights(checkpoint: "Checkpoint", model: ModelProto) -> LanguageModel:
@@ -206,11 +265,29 @@ def _chain(runtime: Runtime, tokens: NDArray[np.int64], state: NDArray[np.float3
 Outputs = dict[str, Tensor]
 
 
-class _Comparison:
-    """A PyTorch model, and what may differ in a file that stores its weights in `precision`."""
+class _Rounded(TorchFunctionMode):
+    """While it is entered, what a matrix is multiplied by is off by up to half a level; zeros stay zeros."""
 
-    def __init__(self, network: LanguageModel, precision: str) -> None:
-        self.network, self.precision = network.double().eval(), precision
+    def __init__(self, half_level: Tensor, draw: torch.Generator) -> None:
+        super().__init__()
+        self.half_level, self.draw = half_level, draw
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.linear:
+            x, *rest = args
+            off = 2 * torch.rand(x.shape, generator=self.draw, dtype=x.dtype) - 1
+            args = (torch.where(x == 0, x, x + self.half_level * off), *rest)
+        return func(*args, **(kwargs or {}))
+
+
+class _Comparison:
+    """A PyTorch model, and what may differ in a file that stores its weights in `precision`.
+
+    narrow: what a runtime rounds besides, "activations" to whole levels, weights of the "output" to f16.
+    """
+
+    def __init__(self, network: LanguageModel, precision: str, narrow: frozenset[str]) -> None:
+        self.network, self.precision, self.narrow = network.double().eval(), precision, narrow
         self.unit: Any = network.unit
         self.variable = network.has_scheduler
         # As float32, which is what ONNX attributes hold.
@@ -230,7 +307,7 @@ class _Comparison:
         draw = torch.Generator().manual_seed(0)
         changes = dict.fromkeys(OUTPUTS, 0.0)
         for trial in range(TRIALS):
-            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT)
+            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT, draw)
             for output in OUTPUTS:
                 change = (disturbed[output] - wanted[output])[decided.get(output, ...)]
                 changes[output] = max(changes[output], float(change.abs().amax()) if change.numel() else 0.0)
@@ -295,8 +372,18 @@ class _Comparison:
         # The slope of the sigmoid is about epsilon there.
         return ~(to_threshold < UNIT * sharpness * self.unit.dim * epsilon + ACTIVATION).any(-1)
 
-    def _steps(self, network: LanguageModel, tokens: NDArray[np.int64], chain: _Chain, m_error: float = 0.0) -> Outputs:
-        """Every step of every layer from what the runtime had before it: state [T, B, S, D], and the other two."""
+    def _steps(
+        self,
+        network: LanguageModel,
+        tokens: NDArray[np.int64],
+        chain: _Chain,
+        m_error: float = 0.0,
+        draw: torch.Generator | None = None,
+    ) -> Outputs:
+        """Every step of every layer from what the runtime had before it: state [T, B, S, D], and the other two.
+
+        draw: with it, activations are rounded where the runtime rounds them.
+        """
         states, shares = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.shares).double()
         unit: Any = network.unit
         x = network.embedding(torch.from_numpy(tokens))  # [T, B, D]
@@ -306,12 +393,25 @@ class _Comparison:
             before = list(states[:-1, places].unbind(1))  # [T, B, D] each
             if self.variable:
                 own.append(share(x, before[0], layer.u, layer.v, layer.b))
-                after += self._variable_step(layer, x, before, (shares[..., index] + m_error).clamp(0, 1))
+                with self._rounding(x, before[0], draw):
+                    after += self._variable_step(layer, x, before, (shares[..., index] + m_error).clamp(0, 1))
             else:
                 own.append(torch.ones_like(shares[..., index]))
                 after += self._dense_step(layer, x, before)
             x = states[1:, places][:, 0]  # what the runtime's next layer read
         return {"logits": network.output(x), "state": torch.stack(after, 2), "compute": torch.stack(own, -1)}
+
+    def _rounding(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
+        """What the int8 kernels do to a step's activations.
+
+        A level is a share of the largest in xbar or in hbar, each by itself; r ⊙ hbar takes hbar's. Here it is one of
+        the larger of the two, which makes the bound at most √2 of what it need be.
+        """
+        if draw is None or "activations" not in self.narrow:
+            return nullcontext()
+        levels = min(LEVELS, (2**31 - 1) // 127 // self.unit.dim)
+        largest = torch.maximum(x.abs().amax(-1), h.abs().amax(-1))  # [T, B]
+        return _Rounded(largest.flatten().unsqueeze(-1) / (2 * levels), draw)
 
     def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
         """The reference's step with m given: u and v are 0, and b takes m's logit. T and B are one batch here."""
@@ -346,4 +446,8 @@ class _Comparison:
                 scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
                 off += ROUNDING[self.precision] * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
             weight.add_(off)
+        if "output" in self.narrow:
+            output = network.output.weight
+            lost = torch.clamp(ROUNDING["f16"] * output.abs(), min=2.0**-25)  # below 2^-14 its steps are all 2^-24
+            output.add_(lost * (2 * torch.rand(output.shape, generator=draw) - 1))
         return network

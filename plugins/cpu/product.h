@@ -55,6 +55,7 @@ static inline void multiply_pairs(const std::int8_t* w, const std::int16_t* leve
     Counts sum[Gates];
 #pragma GCC unroll 8
     for (int g = 0; g < Gates; ++g) sum[g] = load(counts + g * kPanel);
+#pragma GCC unroll 4
     for (int j = 0; j < columns; j += 2)
 #pragma GCC unroll 8
         for (int g = 0; g < Gates; ++g)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from vcdeploy.cli import doctor as module
 from vcdeploy.cli.doctor import CHECKS, Check, Finding, try_apart, try_here
+from vcdeploy.custom_ops import library
 from vcdeploy.extras import EXTRAS
 
 
@@ -101,6 +102,16 @@ def test_corpora_folder_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert try_here(check) == ("missing", f"{folder} does not exist; the first download makes it")
     folder.write_text("a file")
     assert try_here(check) == ("broken", f"NotADirectoryError: {folder} is no folder")
+
+
+def test_the_custom_op_is_run_or_said_to_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = next(check for check in CHECKS if check.name == "ONNX Runtime op")
+    if path := library():
+        assert try_here(check) == ("works", str(path))
+    monkeypatch.setattr(module, "library", lambda: None)
+    state, detail = try_here(check)
+    assert state == "missing" and "not built" in detail and "densely" in detail
+    assert "ORT_INCLUDE_DIR" in module._build_custom_op()
 
 
 def test_table_prints_commands_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from vcdeploy import cli
 from vcdeploy.cli import tunes
 from vcdeploy.corpora import Vocabulary, music
+from vcdeploy.custom_ops import library
 from vcdeploy.runtime import load
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
@@ -62,6 +63,15 @@ def test_the_sample_is_that_of_the_library(models: dict[str, Path]) -> None:
     assert result.stdout == "the pr" + TEXT.decode(list(made)).removesuffix("\n") + "\n"
     summary = r"f32, 1 thread · [\d,]+ tokens/s \(6 read, 50 made\) · (\d\.\d+) bits per symbol · mean m 0\.\d+\n"
     assert re.fullmatch(f"{model.backend}, {summary}", result.stderr)
+
+
+def test_the_last_line_says_what_of_onnx_runtime_ran(models: dict[str, Path]) -> None:
+    pytest.importorskip("onnxruntime")
+    usual = run(models["text"], "--backend", "onnxruntime", "--length", "5")
+    body = run(models["text"], "--backend", "onnxruntime:function", "--length", "5")
+    assert usual.stdout == body.stdout
+    assert usual.stderr.startswith(f"onnxruntime ({'custom op' if library() else 'function body'}), f32, 1 thread")
+    assert body.stderr.startswith("onnxruntime (function body), f32, 1 thread")
 
 
 def test_symbols_appear_as_they_are_made(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The check after an export: right files pass, each kind of wrong one does not."""
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, helper, numpy_helper
 
+from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build, parity
 from vcdeploy.export.parity import Report, check_export
+from vcdeploy.runtime import loading
 from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
@@ -115,7 +118,7 @@ BREAKS: dict[str, tuple[str, str, Callable[[ModelProto], None]]] = {
         lambda model: change_weights(model, "embedding", lambda array: array[::-1].copy()),
     ),
     "a scale": ("vcgru", "int8", lambda model: change_weights(model, "layers.0.V.scale", lambda scale: scale * 1.5)),
-    "NaN": ("vcgru", "f32", lambda model: change_weights(model, "output.bias", lambda bias: bias * np.nan)),
+    "NaN": ("gru", "f32", lambda model: change_weights(model, "output.bias", lambda bias: bias * np.nan)),
 }
 
 
@@ -127,6 +130,9 @@ def test_wrong_files_do_not_pass(name: str, make_checkpoint: MakeCheckpoint) -> 
     break_(model)
     report = checked(model, checkpoint)
     assert not report.passed
+    if name in ("sharpness", "epsilon"):  # of the op's node: both forms of it in ONNX Runtime go by them
+        wrong = {each.runtime.partition(", ")[2] for each in report.differences if not each.within}
+        assert wrong >= ({"function body", "custom op"} if library() else {"function body"})
     assert not json.loads(json.dumps(report.to_json(), allow_nan=False))["passed"]
 
 
@@ -145,15 +151,82 @@ def set_attribute_of_direction(model: ModelProto) -> None:
     node.attribute.append(helper.make_attribute("direction", "reverse"))
 
 
-def test_without_onnx_runtime_the_evaluator_checks_alone(
+def native_name() -> str:
+    if (fault := loading.native_fault()) is not None:
+        pytest.skip(f"needs the native module: {fault}")
+    return f"native kernels, {importlib.import_module('vcdeploy._native').instruction_sets()[0]}"
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize("unit", [*VARIABLE, "gru"])
+def test_every_runtime_that_is_here_is_in_the_report(
+    unit: str, bucketed: bool, make_checkpoint: MakeCheckpoint
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    checkpoint = make_checkpoint(unit)
+    if unit == "gru" and bucketed:
+        pytest.skip("a GRU has no bucketed form")
+    report = checked(build(checkpoint, bucketed=bucketed), checkpoint)
+    stock = f"ONNX Runtime {onnxruntime.__version__}"
+    wanted = {f"onnx evaluator {onnx.__version__}"}
+    wanted |= {stock} if bucketed or unit == "gru" else {f"{stock}, function body"}
+    wanted |= {native_name()} if unit in VARIABLE else set()
+    wanted |= {f"{stock}, custom op"} if unit in VARIABLE and not bucketed and library() else set()
+    assert {each.runtime for each in report.differences} == wanted
+    assert bool(report.left_out) == (unit in VARIABLE and not bucketed and library() is None)
+
+
+@pytest.mark.parametrize("unit", VARIABLE)
+def test_int8_kernels_have_bounds_of_their_own(unit: str, make_checkpoint: MakeCheckpoint) -> None:
+    """Rounding activations goes beyond the rounding of floats, as it should, and the bound is not far off."""
+    checkpoint = make_checkpoint(unit, 64, 1)
+    report = checked(build(checkpoint, precision="int8"), checkpoint)
+    rows = {
+        (each.runtime, each.output): each for each in report.differences if each.against == "PyTorch, weights as stored"
+    }
+    evaluator = f"onnx evaluator {onnx.__version__}"
+    held = [(name, "state") for name, output in rows if output == "state" and "custom op" in name]
+    for name, output in (*held, (native_name(), "state"), (native_name(), "logits")):
+        kernel = rows[name, output]
+        assert rows[evaluator, output].tolerance < kernel.largest <= kernel.tolerance < 100 * kernel.largest
+
+
+def test_a_description_that_misleads_the_native_kernels_does_not_pass(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("vcgru", 64)
+    model = build(checkpoint)
+    for each in model.metadata_props:
+        if each.key == "vcdeploy.config":
+            each.value = json.dumps(json.loads(each.value) | {"sharpness": 0.71})
+    report = checked(model, checkpoint)
+    assert {each.runtime for each in report.differences if not each.within} == {native_name()}
+
+
+def test_what_is_not_here_is_left_out_with_the_remedy(
     make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parity, "find_spec", lambda name: None)
     checkpoint = make_checkpoint("vcgru")
+    monkeypatch.setattr(parity, "library", lambda: None)
+    report = checked(build(checkpoint), checkpoint)
+    assert not any("custom op" in each.runtime for each in report.differences)
+    assert report.left_out == [f"the custom op for ONNX Runtime was not built: {HOW_TO_BUILD}"]
+    monkeypatch.setattr(parity, "find_spec", lambda name: None)
+    monkeypatch.setattr(loading, "native_fault", lambda: "undefined symbol: x")
     report = checked(build(checkpoint), checkpoint)
     assert report.passed
     assert {each.runtime for each in report.differences} == {f"onnx evaluator {onnx.__version__}"}
-    assert report.left_out == ['ONNX Runtime is not installed: pip install "vcdeploy[cpu]"']
+    assert report.left_out == [
+        'ONNX Runtime is not installed: pip install "vcdeploy[cpu]"',
+        "the native kernels can't be used (undefined symbol: x): `vcdeploy doctor` says how to mend it",
+    ]
+
+
+def test_weights_that_the_kernels_refuse_are_an_error(make_checkpoint: MakeCheckpoint) -> None:
+    native_name()
+    checkpoint = make_checkpoint("vcgru")
+    model = build(checkpoint)
+    change_weights(model, "output.bias", lambda bias: bias * np.nan)
+    with pytest.raises(VcdeployError, match=r"native kernels, .* can't load the exported model \(.*NaN"):
+        checked(model, checkpoint)
 
 
 def test_a_runtime_that_is_too_old_is_an_error(make_checkpoint: MakeCheckpoint) -> None:

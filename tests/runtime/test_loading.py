@@ -13,6 +13,7 @@ import torch
 
 import vcdeploy
 from vcdeploy.corpora import Vocabulary
+from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
 from vcdeploy.runtime import loading
@@ -162,6 +163,17 @@ def test_a_named_backend_runs_or_is_an_error(vcgru: tuple[Path, Path], monkeypat
         load(vcgru[1], precision="fp8")
     with pytest.raises(VcdeployError, match="threads must be at least 1, not 0"):
         load(vcgru[1], threads=0)
+
+
+def test_onnxruntime_says_what_runs_and_the_function_body_can_be_asked_for(vcgru: tuple[Path, Path]) -> None:
+    need("onnxruntime")
+    reference = list(load(vcgru[0], "torch").generate([1], 20))
+    for path in vcgru:
+        usual, body = load(path, "onnxruntime"), load(path, loading.FUNCTION_BODY)
+        assert usual.backend == body.backend == "onnxruntime"
+        assert (usual.detail, body.detail) == ("custom op" if library() else "function body", "function body")
+        assert list(usual.generate([1], 20)) == list(body.generate([1], 20)) == reference
+    assert load(vcgru[0], "torch").detail == ""
 
 
 @pytest.mark.parametrize("unit", ["gru", "crnn"])

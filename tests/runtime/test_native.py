@@ -94,8 +94,8 @@ def test_plain_arrays_by_the_names_of_a_model_file(unit: str) -> None:
 
 def test_an_instruction_set_can_be_asked_for() -> None:
     checkpoint, _ = trained("vcgru")
-    assert NativeModel.from_checkpoint(checkpoint).isa == _native.instruction_sets()[0]
-    assert NativeModel.from_checkpoint(checkpoint, isa="portable").isa == "portable"
+    assert NativeModel.from_checkpoint(checkpoint).detail == _native.instruction_sets()[0]
+    assert NativeModel.from_checkpoint(checkpoint, isa="portable").detail == "portable"
 
 
 def test_what_is_wrong_is_said() -> None:

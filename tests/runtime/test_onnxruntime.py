@@ -14,8 +14,10 @@ import torch
 from onnx import ModelProto, TensorProto, helper
 
 from vcdeploy.corpora import Vocabulary
+from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
+from vcdeploy.runtime import onnxruntime as onnxruntime_backend
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sampling import generate
 from vcdeploy.runtime.torch import TorchModel
@@ -79,8 +81,9 @@ def test_generates_what_the_torch_backend_generates(unit: str) -> None:
 
 
 def test_says_what_runs() -> None:
+    ours = "custom op" if library() else "function body"
     forms = {
-        "function": build(checkpoint("vcgru")),
+        ours: build(checkpoint("vcgru")),
         "bucketed": build(checkpoint("vcgru"), bucketed=True),
         "dense": build(checkpoint("gru"), precision="int8"),
     }
@@ -89,6 +92,45 @@ def test_says_what_runs() -> None:
         assert loaded.form == form
         assert form in repr(loaded)
     assert "gru-24, int8" in repr(loaded)
+
+
+def test_the_function_body_runs_where_it_is_asked_for_or_there_is_no_library(
+    vcgru: ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = vcgru.SerializeToString()
+    asked = OnnxRuntimeModel(content, custom_op=False)
+    monkeypatch.setattr(onnxruntime_backend, "library", lambda: None)
+    alone = OnnxRuntimeModel(content)
+    assert asked.form == alone.form == asked.detail == "function body"
+    tokens = np.array([[1], [2]])
+    for one, other in zip(asked.run(tokens), alone.run(tokens), strict=True):
+        assert np.array_equal(one, other)
+    for each, form in ((build(checkpoint("vcgru"), bucketed=True), "bucketed"), (build(checkpoint("gru")), "dense")):
+        with pytest.raises(VcdeployError, match=f"is {form} and has no function body: use the backend onnxruntime"):
+            OnnxRuntimeModel(each.SerializeToString(), custom_op=False)
+
+
+def test_the_custom_op_needs_no_function_body(model: ModelProto) -> None:
+    """Nothing else can have run: without the bodies there is only our kernel."""
+    if library() is None:
+        pytest.skip(f"the custom-op library was not built: {HOW_TO_BUILD}")
+    whole = OnnxRuntimeModel(model.SerializeToString())
+    without_functions(model)
+    bare = OnnxRuntimeModel(model.SerializeToString())
+    assert whole.form == bare.form == "custom op"
+    for one, other in zip(whole.run(np.array([[1], [2]])), bare.run(np.array([[1], [2]])), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_library_that_can_not_be_used_is_an_error(
+    vcgru: ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No silent way round it."""
+    (tmp_path / "libvcdeploy_onnxruntime.so").write_bytes(b"no library")
+    monkeypatch.setattr(onnxruntime_backend, "library", lambda: tmp_path / "libvcdeploy_onnxruntime.so")
+    with pytest.raises(VcdeployError, match=r"can't load the model \(custom op: .*backend onnxruntime:function"):
+        OnnxRuntimeModel(vcgru.SerializeToString())
+    assert OnnxRuntimeModel(vcgru.SerializeToString(), custom_op=False).form == "function body"
 
 
 def test_bits_keep_their_buffer() -> None:
@@ -107,7 +149,7 @@ def test_a_foreign_writer_of_the_same_format_is_read(model: ModelProto) -> None:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_param = {"T": "time", "B": "batch"}[dim.dim_param]
-    assert OnnxRuntimeModel(model.SerializeToString()).form == "function"
+    assert OnnxRuntimeModel(model.SerializeToString(), custom_op=False).form == "function body"
 
 
 def metadata(model: ModelProto) -> dict[str, str]:
@@ -173,7 +215,7 @@ def swapped_initializers(model: ModelProto) -> None:
 def test_a_spoilt_file_is_explained(spoil: Callable[[ModelProto], None], said: str, model: ModelProto) -> None:
     spoil(model)
     with pytest.raises(VcdeployError, match=said):
-        OnnxRuntimeModel(model.SerializeToString())
+        OnnxRuntimeModel(model.SerializeToString(), custom_op=spoil is not without_functions)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

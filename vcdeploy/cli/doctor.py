@@ -23,6 +23,7 @@ from typing import Literal
 import click
 
 import vcdeploy
+from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.extras import EXTRAS, install_command
 
 State = Literal["works", "missing", "broken"]
@@ -113,6 +114,34 @@ def _onnxruntime() -> str:
     return f"{onnxruntime.__version__}, {' '.join(providers)}"
 
 
+def _custom_op() -> str:
+    """One step of one unit, on a graph with no function body: nothing else could run it."""
+    path = library()
+    if path is None:
+        raise Absent("not built: the onnxruntime backend runs function bodies, which compute densely")
+    import numpy as np
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    from vcdeploy.export.functions import DOMAIN, op_attributes, op_inputs, op_outputs
+
+    shapes = {"X": [1, 1, 1], "H0": [1, 1], "U": [1, 1], "V": [1, 1], "u": [1], "v": [1], "b": [1]}
+    names, outputs = op_inputs("vcrnn"), op_outputs("vcrnn")
+    graph = helper.make_graph(
+        [helper.make_node("VCRNN", names, outputs, domain=DOMAIN, **op_attributes(1.0, 1e-3))],
+        "trial",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in names],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(path))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+    return str(path)
+
+
 def _tensorrt() -> str:
     import tensorrt
 
@@ -154,6 +183,10 @@ def _rebuild() -> str:
     return "pip install --force-reinstall --no-deps vcdeploy"
 
 
+def _build_custom_op() -> str:
+    return "" if library() else f"{HOW_TO_BUILD}: {_rebuild()}"
+
+
 CHECKS = (
     Check("Python", _python),
     Check("vcdeploy", _package, "vcdeploy"),
@@ -167,6 +200,7 @@ CHECKS = (
     Check("music21", _version("music21"), "music21"),
     Check("Verovio", _verovio, "verovio"),
     Check("ONNX Runtime", _onnxruntime, "onnxruntime"),
+    Check("ONNX Runtime op", _custom_op, "onnxruntime", advice=_build_custom_op()),
     Check("TensorRT", _tensorrt, "tensorrt"),
     Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),
     Check("CUDA device", _cuda_device, advice="an NVIDIA GPU and its driver are needed"),

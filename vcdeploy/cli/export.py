@@ -42,8 +42,9 @@ def export(
 ) -> None:
     """Write CHECKPOINT (a run's folder or a file) as one ONNX file, which runs in any stock runtime.
 
-    The model is first run in PyTorch, in ONNX Runtime and in onnx's own evaluator on the same tokens. Only if every
-    difference is one of rounding is the file written; otherwise the exit code is 1, and what was there before stays.
+    The model is first run in PyTorch, in ONNX Runtime (with the function body and with our custom op), on the native
+    kernels and in onnx's own evaluator, on the same tokens. Only if every difference is one of rounding is the file
+    written; otherwise the exit code is 1, and what was there before stays.
     """
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy export")

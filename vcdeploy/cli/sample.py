@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from vcdeploy.corpora import Vocabulary, music
 from vcdeploy.corpora.vocabulary import describe_unknown
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.loading import BACKENDS, PRECISIONS, Model, load
+from vcdeploy.runtime.loading import CHOICES, PRECISIONS, Model, load
 from vcdeploy.runtime.sampling import Reader, choose
 
 FORMATS = ("abc", "midi", "svg", "wav")
@@ -58,8 +58,9 @@ PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"',
               help="The same seed gives the same sample, on every backend (int8 apart).")  # fmt: skip
 @click.option("--num", type=click.IntRange(1), default=1, show_default=True,
               help="Samples to write, the seed one higher for each.")  # fmt: skip
-@click.option("--backend", type=click.Choice(["auto", *BACKENDS]), default="auto", show_default=True,
-              help="What runs the model; auto takes the first that is here and can.")  # fmt: skip
+@click.option("--backend", type=click.Choice(CHOICES), default="auto", show_default=True,
+              help="What runs the model; auto takes the first that is here and can. onnxruntime takes our custom op "
+              "where that was built, onnxruntime:function never does.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
               help="Precision of the weights; other than the file's own on the native backend only.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
@@ -157,8 +158,9 @@ class _Tally:
 
     def describe(self, model: Model, threads: int) -> str:
         symbols = self.primed + self.made
+        backend = f"{model.backend} ({model.detail})" if model.detail else model.backend
         return (
-            f"{model.backend}, {model.precision}, {threads} thread{'s' * (threads > 1)} · "
+            f"{backend}, {model.precision}, {threads} thread{'s' * (threads > 1)} · "
             f"{symbols / max(self.seconds, 1e-9):,.0f} tokens/s ({self.primed:,} read, {self.made:,} made) · "
             f"{self.bits / self.made:.3f} bits per symbol · mean m {self.shares / self.made:.3f}"
         )

@@ -16,12 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from vcdeploy import extras
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import sampling
+from vcdeploy.runtime import model_file, sampling
 
 if TYPE_CHECKING:
     from vcdeploy.training.checkpoint import Checkpoint
 
 BACKENDS = ("native", "onnxruntime", "torch")
+FUNCTION_BODY = "onnxruntime:function"  # the onnxruntime backend without our custom op
+CHOICES = ("auto", *BACKENDS, FUNCTION_BODY)
 PRECISIONS = ("f32", "f16", "bf16", "int8")
 VARIABLE_UNITS = ("vcrnn", "vcgru", "vclstm")
 _STATE_ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
@@ -43,6 +45,11 @@ class Model:
     precision: str
     name: str
     _runner: Any = field(repr=False)
+
+    @property
+    def detail(self) -> str:
+        """What of the backend runs: the instruction set of native; of onnxruntime the custom op, the function body, …"""
+        return str(getattr(self._runner, "detail", ""))
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], compute (m) [T, B, layers].
@@ -85,7 +92,8 @@ class Model:
     ) -> Iterator[int]:
         """`length` ids after those of the prime, one by one; the same seed, the same ids on every backend.
 
-        That is at f32, f16 and bf16. In int8 the native backend rounds activations too, and may choose otherwise.
+        That is at f32, f16 and bf16. In int8 our kernels (native, and the custom op of onnxruntime) round activations
+        too, and may choose otherwise.
         Temperature 0 takes the most likely symbol; top_k 0 and top_p 1 leave nothing out.
         """
         if isinstance(prime, str):
@@ -114,7 +122,9 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     """The model at `path`: a file of `vcdeploy export` (or the folder of a bundle), a checkpoint, or a run's folder.
 
     backend: native, onnxruntime or torch, or auto: the first of them that is installed and runs the unit (native
-    runs the variable ones); `Model.backend` says which. A backend that is named runs, or it is an error.
+    runs the variable ones); `Model.backend` says which. A backend that is named runs, or it is an error. onnxruntime
+    runs the units on our custom op where that was built, else on the function body that the file carries, which
+    computes densely: `Model.detail` says which. onnxruntime:function always takes the latter.
     precision: f32, f16, bf16 or int8; by default the file's own. Only the native backend can change it.
     threads: of the CPU. PyTorch knows one number for the whole process, and this sets it.
 
@@ -123,9 +133,9 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     >>> model.vocab.decode(list(ids))
     """
     if backend == "tensorrt":
-        raise VcdeployError(f"the tensorrt backend is not there yet; choose from auto, {', '.join(BACKENDS)}")
-    if backend not in ("auto", *BACKENDS):
-        raise VcdeployError(f"no backend {backend!r}; choose from auto, {', '.join(BACKENDS)}")
+        raise VcdeployError(f"the tensorrt backend is not there yet; choose from {', '.join(CHOICES)}")
+    if backend not in CHOICES:
+        raise VcdeployError(f"no backend {backend!r}; choose from {', '.join(CHOICES)}")
     if precision not in (None, *PRECISIONS):
         raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if threads < 1:
@@ -135,6 +145,8 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     unit = source.config["unit"]
     if backend == "auto":
         backend = _choose_backend(unit)
+    custom_op = backend != FUNCTION_BODY
+    backend = backend.partition(":")[0]
     stored = source.config.get("precision", "f32")
     precision = precision or stored
     if precision != stored and backend != "native":
@@ -144,7 +156,7 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         )
     start: Callable[[], Any] = {
         "native": lambda: _native(source, precision, threads),
-        "onnxruntime": lambda: _onnxruntime(source, threads),
+        "onnxruntime": lambda: _onnxruntime(source, threads, custom_op),
         "torch": lambda: _torch(source, threads),
     }[backend]
     return Model(backend, source.config, source.vocab, precision, str(file), start())
@@ -235,21 +247,14 @@ class _OnnxSource:
     """An exported file, read without any runtime."""
 
     def __init__(self, file: Path) -> None:
-        import onnx
-
-        from vcdeploy.runtime.onnxruntime import EXPORT_AGAIN, _config, _vocabulary
-
         self.file = file
         try:
-            # From a string: nothing outside the file is read, whatever it says about external data.
-            self.proto = onnx.load_model_from_string(file.read_bytes())
+            content = file.read_bytes()
         except OSError as error:
             raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
-        except Exception as error:  # protobuf's decoders have several types
-            raise VcdeployError(f"{file} is not a whole ONNX file ({error}): {EXPORT_AGAIN}") from error
-        metadata = {each.key: each.value for each in self.proto.metadata_props}
-        self.config = _config(metadata, str(file))
-        self.vocab = _vocabulary(metadata, self.config, str(file))
+        self.proto = model_file.parse(content, str(file))
+        self.config = model_file.read_config(self.proto, str(file))
+        self.vocab = model_file.read_vocabulary(self.proto, self.config, str(file))
 
     def weights(self) -> Mapping[str, NDArray[np.float32]]:
         """The float32 numbers of the file, which must be as many as its description says."""
@@ -327,11 +332,11 @@ def _native(source: _CheckpointSource | _OnnxSource, precision: str, threads: in
     )
 
 
-def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int) -> Any:
+def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int, custom_op: bool) -> Any:
     extras.require("onnxruntime", for_="the onnxruntime backend")
     from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 
-    return OnnxRuntimeModel(source.content(), threads)
+    return OnnxRuntimeModel(source.content(), threads, custom_op)
 
 
 def _torch(source: _CheckpointSource | _OnnxSource, threads: int) -> Any:

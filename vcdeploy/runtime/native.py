@@ -96,7 +96,7 @@ class NativeModel:
         )
 
     @property
-    def isa(self) -> str:
+    def detail(self) -> str:
         """The instruction set in use."""
         return self._model.isa
 

@@ -1,46 +1,59 @@
-"""The ONNX Runtime backend: an exported file behind the common interface, arrays in and out."""
+"""The ONNX Runtime backend: an exported file behind the common interface, arrays in and out.
 
-import json
+Where the build made the custom-op library (plugins/onnxruntime), the units run on its kernels, which skip; elsewhere on
+the function body that the file carries, which computes densely.
+"""
+
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy import extras
-from vcdeploy.corpora import Vocabulary
+from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.model_file import EXPORT_AGAIN, STATE_ROWS, parse, read_config, read_vocabulary
 
-STATE_ROWS = {"vcrnn": 1, "vcgru": 1, "vclstm": 2, "rnn": 1, "gru": 1, "lstm": 2}
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+CUSTOM_OP, FUNCTION_BODY = "custom op", "function body"
 DENSE = ("rnn", "gru", "lstm")
-EXPORT_AGAIN = "export it again with `vcdeploy export`"
 
 
 class OnnxRuntimeModel:
     """A file of `vcdeploy export`, or any that keeps to docs/design.md, section 2.
 
-    form says what runs: "function" (the body the file carries for the vcdeploy ops, which computes densely),
-    "bucketed" (If nodes, which skip) or "dense" (ONNX's own RNN, GRU or LSTM op).
+    form says what runs: "custom op" (the kernels of plugins/cpu, which skip), "function body" (standard ops, which
+    compute densely), "bucketed" (If nodes, which skip), "dense" (ONNX's own RNN, GRU or LSTM op) or "standard ops"
+    (a variable unit that another writer spelled out).
     """
 
     backend = "onnxruntime"
 
-    def __init__(self, source: Path | str | bytes, threads: int = 1) -> None:
-        """source: the file, or its content."""
+    def __init__(self, source: Path | str | bytes, threads: int = 1, custom_op: bool = True) -> None:
+        """source: the file, or its content. custom_op: False for the function body even where there is a library."""
         extras.require("onnxruntime", for_="the onnxruntime backend")
         self.name = "the model" if isinstance(source, bytes) else str(source)
-        self._session = _open(source, self.name, threads)
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        self.config = _config(metadata, self.name)
-        self.vocab = _vocabulary(metadata, self.config, self.name)
+        content = source if isinstance(source, bytes) else _read(Path(source))
+        model = parse(content, self.name)
+        self.config = read_config(model, self.name)
+        self.vocab = read_vocabulary(model, self.config, self.name)
         self._rows = self.config["layers"] * STATE_ROWS[self.config["unit"]]
+        found = library()
+        self.form = _form(model, self.config, found is not None and custom_op)
+        if not custom_op and self.form != FUNCTION_BODY:
+            raise VcdeployError(f"{self.name} is {self.form} and has no function body: use the backend onnxruntime")
+        self._session = self._open(model, content, threads, found if self.form == CUSTOM_OP else None)
         self._check_signature()
 
     @property
-    def form(self) -> str:
-        if self.config["unit"] in DENSE:
-            return "dense"
-        return "bucketed" if self.config.get("bucketed") else "function"
+    def detail(self) -> str:
+        """What runs: the form."""
+        return self.form
 
     def run(
         self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0
@@ -62,12 +75,40 @@ class OnnxRuntimeModel:
         if state.shape != shape:
             raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
         feed = {"tokens": tokens.astype(np.int64, copy=False), "state": state.astype(np.float32, copy=False)}
-        logits, after, compute = self._session.run(["logits", "state_out", "compute"], feed)
+        try:
+            logits, after, compute = self._session.run(["logits", "state_out", "compute"], feed)
+        except Exception as error:  # its errors have no common type of their own
+            reason = str(error).strip().splitlines()[0]
+            raise VcdeployError(f"ONNX Runtime can't run {self.name} ({self.form}): {reason}") from error
         return logits, after, compute
 
     def __repr__(self) -> str:
         unit, dim = self.config["unit"], self.config["dim"]
         return f"OnnxRuntimeModel({self.name}: {unit}-{dim}, {self.config['precision']}, {self.form})"
+
+    def _open(self, model: ModelProto, content: bytes, threads: int, custom_ops: Path | None) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3  # errors only; they come as exceptions
+        remedy = EXPORT_AGAIN
+        try:
+            if custom_ops is not None:
+                remedy += ", or take the backend onnxruntime:function, which needs no custom op"
+                options.add_session_config_entry("vcdeploy.threads", str(threads))
+                options.add_session_config_entry("vcdeploy.precision", self.config["precision"])
+                options.register_custom_ops_library(str(custom_ops))
+                # Without their bodies the ops run on our kernels or not at all: the form is what it says.
+                content = _without_bodies(model)
+            return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its errors have no common type of their own
+            reason = str(error).strip().splitlines()[0]
+            if "is not a registered function/op" in reason and custom_ops is None:
+                reason += "; the functions of its ops are missing: vcdeploy.export.attach_functions puts them in"
+            raise VcdeployError(
+                f"ONNX Runtime {onnxruntime.__version__} can't load {self.name} ({self.form}: {reason}): {remedy}"
+            ) from error
 
     def _check_signature(self) -> None:
         D, layers = self.config["dim"], self.config["layers"]
@@ -96,49 +137,29 @@ class OnnxRuntimeModel:
                 )
 
 
-def _open(source: Path | str | bytes, name: str, threads: int) -> Any:
-    import onnxruntime
-
-    if not isinstance(source, bytes) and not Path(source).is_file():
-        raise VcdeployError(f"no model at {name}: give the .onnx file that `vcdeploy export` wrote")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # errors only; they come as exceptions
-    content = source if isinstance(source, bytes) else str(source)
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise VcdeployError(f"no model at {path}: give the .onnx file that `vcdeploy export` wrote")
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no common type of their own
-        reason = str(error).strip().splitlines()[0]
-        if "is not a registered function/op" in reason:
-            reason += "; the functions of its ops are missing: vcdeploy.export.attach_functions puts them in"
-        raise VcdeployError(
-            f"ONNX Runtime {onnxruntime.__version__} can't load {name} ({reason}): {EXPORT_AGAIN}"
-        ) from error
+        return path.read_bytes()
+    except OSError as error:
+        raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _config(metadata: dict[str, str], name: str) -> dict[str, Any]:
-    if "vcdeploy.config" not in metadata or "vcdeploy.vocab" not in metadata:
-        raise VcdeployError(
-            f"{name} is an ONNX file, but no vcdeploy model: its metadata lacks vcdeploy.config or vcdeploy.vocab. "
-            "Models of other origin run in ONNX Runtime itself."
-        )
-    try:
-        config = json.loads(metadata["vcdeploy.config"])
-        sound = config["unit"] in STATE_ROWS and all(
-            type(config[key]) is int and config[key] > 0 for key in ("dim", "layers")
-        )
-        if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():
-            raise ValueError(f"{metadata['vcdeploy.config'][:200]}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise VcdeployError(f"the vcdeploy.config of {name} lacks or garbles {error}: {EXPORT_AGAIN}") from error
-    return dict(config)
+def _form(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
+    from vcdeploy.export.functions import used_ops
+
+    if config["unit"] in DENSE:
+        return "dense"
+    if not used_ops(model):
+        return "bucketed" if config.get("bucketed") else "standard ops"
+    return CUSTOM_OP if custom_op else FUNCTION_BODY
 
 
-def _vocabulary(metadata: dict[str, str], config: dict[str, Any], name: str) -> Vocabulary:
-    try:
-        symbols = json.loads(metadata["vcdeploy.vocab"])
-        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-            raise ValueError("it is no list of strings")
-        return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
-    except (TypeError, ValueError, VcdeployError) as error:
-        raise VcdeployError(f"the vcdeploy.vocab of {name} is unusable ({error}): {EXPORT_AGAIN}") from error
+def _without_bodies(model: ModelProto) -> bytes:
+    from vcdeploy.export.functions import DOMAIN
+
+    kept = [each for each in model.functions if each.domain != DOMAIN]
+    del model.functions[:]
+    model.functions.extend(kept)
+    return model.SerializeToString()

@@ -1,0 +1,83 @@
+"""The custom ops as sessions of ONNX Runtime, for the tests: one node, its weights constant or not."""
+
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from cases import EPSILON, Case
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
+
+from vcdeploy.custom_ops import HOW_TO_BUILD, library
+from vcdeploy.export.functions import DOMAIN, op_attributes, op_inputs, op_outputs
+
+WEIGHTS = slice(2, 7)  # U, V, u, v, b among the inputs
+
+
+def need_library() -> str:
+    """Its path; a test that needs it is skipped, and says why, where it was not built."""
+    pytest.importorskip("onnxruntime")
+    if (path := library()) is None:
+        pytest.skip(f"the custom-op library was not built: {HOW_TO_BUILD}")
+    return str(path)
+
+
+def op_model(
+    unit: str, inputs: list[Tensor], *, constant: bool = True, outputs: list[str] | None = None, **attributes: Any
+) -> onnx.ModelProto:
+    """A graph of one node, without a function body. constant: the weights are initializers, else graph inputs.
+
+    outputs: by default all; an empty name leaves one out. attributes: other than the op's own; None for none.
+    """
+    names = op_inputs(unit)
+    outputs = op_outputs(unit) if outputs is None else outputs
+    settings = {**op_attributes(1.0, EPSILON), **attributes}
+    node = helper.make_node(
+        unit.upper(),
+        names,
+        outputs,
+        domain=DOMAIN,
+        **{name: value for name, value in settings.items() if value is not None},
+    )
+    held = dict(list(zip(names, inputs, strict=True))[WEIGHTS]) if constant else {}
+    kinds = {torch.float32: TensorProto.FLOAT, torch.float64: TensorProto.DOUBLE}
+    given = [
+        helper.make_tensor_value_info(name, kinds[each.dtype], [None] * each.dim())
+        for name, each in zip(names, inputs, strict=True)
+        if name not in held
+    ]
+    graph = helper.make_graph(
+        [node],
+        unit,
+        given,
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs if name],
+        [numpy_helper.from_array(each.numpy(), name) for name, each in held.items()],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+class OpSession:
+    """A session of op_model with the library; entries: what goes into its configuration."""
+
+    def __init__(self, model: onnx.ModelProto, **entries: str) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4  # what fails here fails on purpose
+        for name, value in entries.items():
+            options.add_session_config_entry(f"vcdeploy.{name}", value)
+        options.register_custom_ops_library(need_library())
+        self.session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        self.names = [each.name for each in self.session.get_inputs()]
+
+    def run(self, unit: str, inputs: list[Tensor]) -> list[Tensor]:
+        """All inputs of the op; those that are constant are not passed on."""
+        feed = {name: each.numpy() for name, each in zip(op_inputs(unit), inputs, strict=True) if name in self.names}
+        return [torch.from_numpy(each) for each in self.session.run(None, feed)]
+
+
+def session_of(case: Case, inputs: list[Tensor], constant: bool = True, **entries: str) -> OpSession:
+    return OpSession(op_model(case.unit, inputs, constant=constant, sharpness=case.sharpness), **entries)
