@@ -12,6 +12,18 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
+// Bytes ahead of what is multiplied: a page's end does not stop this, as it stops the processor's own look-ahead.
+constexpr std::size_t kAhead = 4096;
+
+template <std::size_t Bytes>
+static inline void look_ahead(const void* from) {
+#if defined(__GNUC__)
+#pragma GCC unroll 16
+    for (std::size_t line = 0; line < Bytes; line += 64)
+        __builtin_prefetch(static_cast<const char*>(from) + kAhead + line);
+#endif
+}
+
 // sums [Gates][16] += weights [columns][Gates][16] times x [columns].
 template <int Gates, class Weight>
 static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
@@ -26,6 +38,7 @@ static inline void multiply_columns(const Weight* w, const float* x, int columns
     }
     int j = 0;
     for (; j + kDepth <= columns; j += kDepth) {
+        look_ahead<kDepth * Gates * kPanel * sizeof(Weight)>(w + j * Gates * kPanel);
 #pragma GCC unroll 8
         for (int d = 0; d < kDepth; ++d) {
             const Rows xj = all(x[j + d]);
