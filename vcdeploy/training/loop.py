@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from vcdeploy.corpora import Corpus
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
 from vcdeploy.training import checkpoint, schedule
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.distributed import Processes
@@ -357,7 +358,7 @@ def _forget_rows_after(path: Path, step: int) -> None:
     """What a killed run logged after its last checkpoint will be logged again."""
     if path.exists():
         rows = [line for line in path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
-        checkpoint.write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
+        write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
 
 
 @contextmanager
