@@ -120,8 +120,8 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if threads < 1:
         raise VcdeployError(f"threads must be at least 1, not {threads}")
-    file = _find(Path(path))
-    source = _OnnxSource(file) if _holds_onnx(file) else _CheckpointSource(file)
+    file = find(Path(path))
+    source = _OnnxSource(file) if holds_onnx(file) else _CheckpointSource(file)
     unit = source.config["unit"]
     if backend == "auto":
         backend = _choose_backend(unit)
@@ -163,7 +163,7 @@ def native_fault() -> str | None:
     return None
 
 
-def _find(path: Path) -> Path:
+def find(path: Path) -> Path:
     """The file that a path means."""
     if path.is_dir():
         for name in ("best.safetensors", "last.safetensors", "model.onnx"):
@@ -180,7 +180,7 @@ def _find(path: Path) -> Path:
     return path
 
 
-def _holds_onnx(file: Path) -> bool:
+def holds_onnx(file: Path) -> bool:
     """By its name, or else by how it begins: a safetensors file has eight bytes of length, then JSON."""
     if file.suffix in (".onnx", ".safetensors"):
         return file.suffix == ".onnx"

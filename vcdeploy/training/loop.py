@@ -185,8 +185,9 @@ class Trainer:
 
     def _observe(self, nats: float, m: Tensor, logits: Tensor) -> None:
         flat = m.detach().flatten(0, 1)
+        spent = active_squares(self.model, flat)
         for tally in (self.epoch_tally, self.recent):
-            tally.add(self.model, nats, flat)
+            tally.add(nats, flat, spent)
         if self.objective:
             # a² as the model will spend it when done: as the mask sharpens, m need not move to keep a budget
             squares = active_squares(self.model, flat, self._sharpness(self.total - 1)) / self.config.dim**2
