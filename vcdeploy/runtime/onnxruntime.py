@@ -129,7 +129,7 @@ def _config(metadata: dict[str, str], name: str) -> dict[str, Any]:
         )
         if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():
             raise ValueError(f"{metadata['vcdeploy.config'][:200]}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise VcdeployError(f"the vcdeploy.config of {name} lacks or garbles {error}: {EXPORT_AGAIN}") from error
     return dict(config)
 
@@ -140,5 +140,5 @@ def _vocabulary(metadata: dict[str, str], config: dict[str, Any], name: str) -> 
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
             raise ValueError("it is no list of strings")
         return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
-    except (TypeError, ValueError, VcdeployError) as error:
+    except (TypeError, ValueError, RecursionError, VcdeployError) as error:
         raise VcdeployError(f"the vcdeploy.vocab of {name} is unusable ({error}): {EXPORT_AGAIN}") from error
