@@ -269,6 +269,15 @@ def test_a_file_that_contradicts_itself(
         load(tmp_path / "model.onnx", backend)
 
 
+def test_too_little_memory_is_said(vcgru: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def starve(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(loading, "_torch", starve)
+    with pytest.raises(VcdeployError, match="asks for more memory than this process can get: use a smaller"):
+        load(vcgru[1], "torch")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_wrong_arrays_are_met_with_the_same_words(backend: str, vcgru: tuple[Path, Path]) -> None:
     need(backend)
