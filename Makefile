@@ -6,7 +6,7 @@ INSTALLED := .venv/installed
 NATIVE := CMakeLists.txt $(shell find plugins -name CMakeLists.txt -o -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test fuzz lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,16 @@ demo: setup  ## train a small model and print what it writes
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest
+
+fuzz: setup  ## load thousands of damaged model files, with the native code built to stop at any bad access
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DVCDEPLOY_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+	$(BIN)/cmake --build build/sanitize
+	$(BIN)/python tests/fuzz.py --count 3000 --module build/sanitize/plugins/cpu/_native*.so
+	$(BIN)/python tests/fuzz.py --count 500 --kind checkpoint
+	$(BIN)/python tests/fuzz.py --count 300 --backend onnxruntime
+	$(BIN)/python tests/fuzz.py --count 300 --backend torch
 
 lint: setup  ## check style and types
 	$(BIN)/ruff check .

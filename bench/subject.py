@@ -14,6 +14,7 @@ from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import assemble
 from vcdeploy.runtime import loading
+from vcdeploy.runtime.model_file import Stored
 
 GATES = {"vcrnn": 1, "vcgru": 3, "vclstm": 4, "rnn": 1, "gru": 3, "lstm": 4}
 SYMBOLS = string.ascii_letters[:50]
@@ -83,9 +84,10 @@ def trained(path: Path) -> Subject:
             f"give a model of {', '.join(loading.VARIABLE_UNITS)}, and dense ones of its size are measured beside it"
         )
     parameters = {}
-    for name, array in source.weights().items():
+    for name, weight in source.weights().items():
         name = {"embedding": "embedding.weight"}.get(name, name)
-        parameters[f"unit.{name}" if name.startswith("layers.") else name] = np.asarray(array, np.float32)
+        wide = weight.wide() if isinstance(weight, Stored) else np.asarray(weight, np.float32)
+        parameters[f"unit.{name}" if name.startswith("layers.") else name] = wide
     return Subject(source.config, source.vocab, parameters)
 
 

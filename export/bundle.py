@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vcdeploy import __version__
-from vcdeploy.training.checkpoint import write_atomically
+from vcdeploy.files import write_atomically
 
 from .parity import Report
 

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+# float32 [rows, columns]; or bytes [rows, columns * size of one], their precision and, for int8, scales [rows]
+Matrix = Floats | tuple[NDArray[np.uint8], str, Floats | None]
 
 def cpu_features() -> dict[str, bool]:
     """The instruction sets the kernels care about, and whether this processor has each."""
@@ -46,9 +48,9 @@ class Model:
     def __init__(
         self,
         unit: str,
-        embedding: Floats,
-        layers: Sequence[Sequence[Floats]],
-        output_weight: Floats,
+        embedding: Matrix,
+        layers: Sequence[Sequence[Matrix]],
+        output_weight: Matrix,
         output_bias: Floats,
         *,
         sharpness: float,
@@ -58,7 +60,7 @@ class Model:
         table_bytes: int = 0,
         isa: str = "auto",
     ) -> None:
-        """layers: U, V, u, v, b of each. table_bytes: what the first layer's table may take at most."""
+        """layers: U, V, u, v, b of each; u, v, b in float32. table_bytes: what the first layer's table may take."""
 
     def run(self, tokens: NDArray[np.int64], state: Floats | None = None) -> tuple[Floats, Floats, Floats]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers]."""

@@ -1,4 +1,4 @@
-"""Writing files so that a killed program leaves either the old one or the new one."""
+"""Writing files so that a killed process leaves the old one or the new one, never a part."""
 
 import os
 from pathlib import Path

@@ -5,6 +5,7 @@
 
 #include "packing.h"
 #include "scheduler.h"
+#include "stored.h"
 
 namespace vcdeploy {
 
@@ -14,10 +15,10 @@ constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Uni
 // Rows of a layer's state: h, or h and c.
 constexpr int state_rows_of(Unit unit) { return unit == Unit::vclstm ? 2 : 1; }
 
-// A layer as files store it: row-major, float, owned by the caller and needed only while a Layer is made.
+// A layer as files store it: owned by the caller and needed only while a Layer is made.
 struct LayerWeights {
-    const float* U;  // [gates * dim, dim]
-    const float* V;  // [gates * dim, dim]
+    StoredMatrix U;  // [gates * dim, dim]
+    StoredMatrix V;  // [gates * dim, dim]
     const float* u;  // [dim]
     const float* v;  // [dim]
     float b;

@@ -17,7 +17,8 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
       stepper_(unit_, dim_, options.softness, *options.kernels, options.threads),
       state_(stepper_.padded() * weights.layers.size() * state_rows_of(unit_)), rows_(stepper_.padded() * kChunk),
       logits_(rounded_up(vocab_, kPanel)) {
-    std::copy_n(weights.embedding, embedding_.size(), embedding_.data());
+    for (std::size_t token = 0; token < static_cast<std::size_t>(vocab_); ++token)
+        weights.embedding.read(token, embedding_.data() + token * dim_);
     std::copy_n(weights.bias, vocab_, bias_.data());
     const auto finite = [](const Buffer<float>& values) {
         return std::all_of(values.data(), values.data() + values.size(), [](float x) { return std::isfinite(x); });
@@ -29,7 +30,7 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
     for (const LayerWeights& each : weights.layers) layers_.emplace_back(unit_, dim_, each, options.precision);
     const int spacing = InputTable::spacing_within(options.table_budget, unit_, dim_, vocab_);
     if (spacing)
-        table_ = std::make_unique<InputTable>(weights.layers[0].V, weights.embedding, unit_, dim_, vocab_, spacing,
+        table_ = std::make_unique<InputTable>(weights.layers[0].V, embedding_.data(), unit_, dim_, vocab_, spacing,
                                               layers_[0].scheduler, *options.kernels);
 }
 

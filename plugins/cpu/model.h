@@ -15,13 +15,13 @@
 
 namespace vcdeploy {
 
-// A model as files store it: row-major, float, owned by the caller and needed only while a Model is made.
+// A model as files store it: owned by the caller and needed only while a Model is made.
 struct ModelWeights {
     Unit unit;
     int dim, vocab;
-    const float* embedding;  // [vocab, dim]
+    StoredMatrix embedding;  // [vocab, dim]
     std::vector<LayerWeights> layers;
-    const float* output;  // [vocab, dim]
+    StoredMatrix output;  // [vocab, dim]
     const float* bias;    // [vocab]
 };
 

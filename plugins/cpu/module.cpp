@@ -3,13 +3,18 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "bandwidth.h"
@@ -59,6 +64,8 @@ constexpr const char* kTypeName = "";
 template <>
 constexpr const char* kTypeName<float> = "float32";
 template <>
+constexpr const char* kTypeName<unsigned char> = "uint8";
+template <>
 constexpr const char* kTypeName<double> = "float64";
 template <>
 constexpr const char* kTypeName<std::int64_t> = "int64";
@@ -73,6 +80,8 @@ const T* elements(const Array& array, const std::string& name, const Shape& shap
                                to_string(shape_of(array))).c_str());
     if (!is_contiguous(array))
         throw nb::value_error((name + " must be contiguous: pass it through numpy.ascontiguousarray").c_str());
+    if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) != 0)
+        throw nb::value_error((name + " must be aligned: pass it through numpy.require(…, requirements='CA')").c_str());
     return static_cast<const T*>(array.data());
 }
 
@@ -88,7 +97,10 @@ Shape sizes(const Array& array, const std::string& name, const char* names, std:
 template <class T>
 Made<T> made(const Shape& shape) {
     std::size_t count = 1;
-    for (std::size_t size : shape) count *= size;
+    for (std::size_t size : shape) {
+        if (size > 0 && count > ~std::size_t{0} / sizeof(T) / size) throw std::bad_alloc();
+        count *= size;
+    }
     std::unique_ptr<T[]> memory(new T[count]);
     nb::capsule owner(memory.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
     return Made<T>(memory.release(), shape.size(), shape.data(), owner);
@@ -123,10 +135,40 @@ void check_dimensions(std::size_t dim) {
                                std::to_string(kMostDimensions) + " that the kernels count to").c_str());
 }
 
-LayerWeights layer_of(const Array& U, const Array& V, const Array& u, const Array& v, const Array& b,
+// A matrix: float32 [rows, columns]; or as a file stores it: its bytes [rows, columns * size of one], their precision
+// and, for int8, scales [rows].
+using StoredArray = std::tuple<Array, std::string, MaybeArray>;
+using MatrixArray = std::variant<Array, StoredArray>;
+
+StoredMatrix matrix_of(const MatrixArray& given, const std::string& name, std::size_t rows, std::size_t columns) {
+    const int count = static_cast<int>(columns);
+    if (const Array* plain = std::get_if<Array>(&given)) {
+        const float* data = elements<float>(*plain, name, {rows, columns});
+        return {reinterpret_cast<const unsigned char*>(data), Precision::f32, nullptr, count};
+    }
+    const auto& [bytes, precision_name, scales] = std::get<StoredArray>(given);
+    const Precision precision = precision_of(precision_name);
+    if (scales.has_value() != (precision == Precision::int8))
+        throw nb::value_error((name + " must have scales if it is int8, and else none").c_str());
+    return {elements<unsigned char>(bytes, name, {rows, columns * bytes_of(precision)}), precision,
+            scales ? elements<float>(*scales, name + ".scale", {rows}) : nullptr, count};
+}
+
+// The size of a matrix [vocab, D], both above 0.
+Shape matrix_shape(const MatrixArray& given, const std::string& name) {
+    const char* wanted = "[vocab, D], both above 0";
+    if (const Array* plain = std::get_if<Array>(&given)) return sizes(*plain, name, wanted, 2, false);
+    const auto& [bytes, precision_name, scales] = std::get<StoredArray>(given);
+    Shape shape = sizes(bytes, name, wanted, 2, false);
+    shape[1] /= bytes_of(precision_of(precision_name));
+    if (shape[1] == 0) throw nb::value_error((name + " must have the shape " + wanted).c_str());
+    return shape;
+}
+
+LayerWeights layer_of(const MatrixArray& U, const MatrixArray& V, const Array& u, const Array& v, const Array& b,
                       const std::string& prefix, Unit unit, std::size_t dim) {
-    const Shape matrix{dim * gates_of(unit), dim};
-    return {elements<float>(U, prefix + "U", matrix), elements<float>(V, prefix + "V", matrix),
+    const std::size_t rows = dim * gates_of(unit);
+    return {matrix_of(U, prefix + "U", rows, dim), matrix_of(V, prefix + "V", rows, dim),
             elements<float>(u, prefix + "u", {dim}), elements<float>(v, prefix + "v", {dim}),
             *elements<float>(b, prefix + "b", {1})};
 }
@@ -168,12 +210,12 @@ nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, 
     return has_cell ? nb::make_tuple(Y, H, M, C) : nb::make_tuple(Y, H, M);
 }
 
-using LayerArrays = std::vector<std::vector<Array>>;
+using LayerArrays = std::vector<std::vector<MatrixArray>>;
 
-void make_model(Model* place, const std::string& unit_name, const Array& embedding, const LayerArrays& layers,
-                const Array& output, const Array& bias, double sharpness, double epsilon,
+void make_model(Model* place, const std::string& unit_name, const MatrixArray& embedding, const LayerArrays& layers,
+                const MatrixArray& output, const Array& bias, double sharpness, double epsilon,
                 const std::string& precision, int threads, std::int64_t table_bytes, const std::string& isa) {
-    const Shape shape = sizes(embedding, "embedding", "[vocab, D], both above 0", 2, false);
+    const Shape shape = matrix_shape(embedding, "embedding");
     const std::size_t vocab = shape[0], D = shape[1];
     check_dimensions(D);
     if (layers.empty()) throw nb::value_error("a model needs at least one layer");
@@ -183,13 +225,18 @@ void make_model(Model* place, const std::string& unit_name, const Array& embeddi
     weights.unit = unit_of(unit_name);
     weights.dim = static_cast<int>(D);
     weights.vocab = static_cast<int>(vocab);
-    weights.embedding = elements<float>(embedding, "embedding", {vocab, D});
-    weights.output = elements<float>(output, "output weight", {vocab, D});
+    weights.embedding = matrix_of(embedding, "embedding", vocab, D);
+    weights.output = matrix_of(output, "output weight", vocab, D);
     weights.bias = elements<float>(bias, "output bias", {vocab});
-    for (const std::vector<Array>& each : layers) {
+    for (const std::vector<MatrixArray>& each : layers) {
         const std::string prefix = "layers." + std::to_string(weights.layers.size()) + ".";
         if (each.size() != 5) throw nb::value_error((prefix + " must hold U, V, u, v and b").c_str());
-        weights.layers.push_back(layer_of(each[0], each[1], each[2], each[3], each[4], prefix, weights.unit, D));
+        const auto vector = [&](std::size_t i, const char* name) -> const Array& {
+            if (const Array* plain = std::get_if<Array>(&each[i])) return *plain;
+            throw nb::type_error((prefix + name + " must be an array").c_str());
+        };
+        weights.layers.push_back(layer_of(each[0], each[1], vector(2, "u"), vector(3, "v"), vector(4, "b"), prefix,
+                                          weights.unit, D));
     }
     const ModelOptions options{Softness(sharpness, epsilon), precision_of(precision), threads,
                                static_cast<std::size_t>(table_bytes), &choose_kernels(isa)};

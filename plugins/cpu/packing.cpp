@@ -39,17 +39,18 @@ std::size_t place_of(int column, int gate, int row, int gates, Precision precisi
 
 }  // namespace
 
-HookMatrix::HookMatrix(const std::vector<const float*>& gates, int dim, Precision precision)
+HookMatrix::HookMatrix(const StoredMatrix& stack, int first, int last, int dim, Precision precision)
     : precision_(precision) {
-    const int count = static_cast<int>(gates.size());
+    const int count = last - first;
     const std::size_t padded = rounded_up(dim, kShell);
     const bool quantised = precision == Precision::int8;
     weights_ = Buffer<unsigned char>(padded * padded * count * bytes_of(precision));
     if (quantised) scales_ = Buffer<float>(padded * count);
+    Buffer<float> row(dim);
 
     for (int gate = 0; gate < count; ++gate) {
         for (int r = 0; r < dim; ++r) {
-            const float* row = gates[gate] + static_cast<std::size_t>(r) * dim;
+            stack.read(static_cast<std::size_t>(first + gate) * dim + r, row.data());
             float largest = 0;
             for (int j = 0; j < dim; ++j) {
                 check(row[j], precision);
@@ -71,15 +72,16 @@ HookMatrix::HookMatrix(const std::vector<const float*>& gates, int dim, Precisio
     }
 }
 
-PanelMatrix::PanelMatrix(const float* rows, int count, int dim, Precision precision)
+PanelMatrix::PanelMatrix(const StoredMatrix& rows, int count, int dim, Precision precision)
     : precision_(precision == Precision::int8 ? Precision::f16 : precision) {
     weights_ = Buffer<unsigned char>(static_cast<std::size_t>(panels_of(count)) * kPanel * dim * bytes_of(precision_));
+    Buffer<float> row(dim);
     for (int r = 0; r < count; ++r) {
+        rows.read(r, row.data());
         for (int j = 0; j < dim; ++j) {
-            const float value = rows[static_cast<std::size_t>(r) * dim + j];
-            check(value, precision_);
+            check(row[j], precision_);
             const std::size_t panel = static_cast<std::size_t>(r / kPanel) * dim * kPanel;
-            put(weights_.data(), panel + place_of(j, 0, r % kPanel, 1, precision_), value, precision_);
+            put(weights_.data(), panel + place_of(j, 0, r % kPanel, 1, precision_), row[j], precision_);
         }
     }
 }

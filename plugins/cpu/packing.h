@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "buffer.h"
 #include "kernels.h"
 #include "precision.h"
+#include "stored.h"
 
 namespace vcdeploy {
 
@@ -16,9 +16,9 @@ class HookMatrix {
   public:
     HookMatrix() = default;
 
-    // gates: row-major [dim, dim] matrices, read only here. Throws std::invalid_argument where a weight is NaN,
-    // infinite, or beyond what f16 holds.
-    HookMatrix(const std::vector<const float*>& gates, int dim, Precision precision);
+    // Gates [first, last) of a stack [gates * dim, dim]. Throws std::invalid_argument where a weight is NaN, infinite,
+    // or beyond what f16 holds.
+    HookMatrix(const StoredMatrix& stack, int first, int last, int dim, Precision precision);
 
     PackedWeights view() const { return {precision_, weights_.data(), scales_.data()}; }
     std::size_t bytes() const { return weights_.bytes() + scales_.bytes(); }
@@ -34,9 +34,9 @@ class PanelMatrix {
   public:
     PanelMatrix() = default;
 
-    // rows: row-major [count, dim], read only here. int8 is stored as f16: what the output layer loses is lost
-    // from the logits directly. Throws as HookMatrix does.
-    PanelMatrix(const float* rows, int count, int dim, Precision precision);
+    // rows: [count, dim]. int8 is packed as f16: what the output layer loses is lost from the logits directly.
+    // Throws as HookMatrix does.
+    PanelMatrix(const StoredMatrix& rows, int count, int dim, Precision precision);
 
     PackedWeights view() const { return {precision_, weights_.data(), nullptr}; }
     std::size_t bytes() const { return weights_.bytes(); }

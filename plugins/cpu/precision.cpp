@@ -39,6 +39,16 @@ Bfloat16 to_bfloat16(float value) {
     return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+float to_float(Half half) {
+    const std::uint32_t sign = (half.bits & 0x8000u) << 16, magnitude = half.bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));  // infinity, NaN
+    if (magnitude >= 0x400u) return float_of(sign | ((magnitude << 13) + (112u << 23)));
+    const float steps = static_cast<float>(magnitude) * 0x1p-24f;
+    return sign ? -steps : steps;
+}
+
+float to_float(Bfloat16 upper) { return float_of(static_cast<std::uint32_t>(upper.bits) << 16); }
+
 std::size_t bytes_of(Precision precision) {
     switch (precision) {
         case Precision::f32: return 4;

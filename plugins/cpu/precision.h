@@ -27,6 +27,9 @@ Half to_half(float value);
 // Rounded to nearest, ties to even; the value must be finite. Near f32's own limit it may become infinite.
 Bfloat16 to_bfloat16(float value);
 
+float to_float(Half half);
+float to_float(Bfloat16 upper);
+
 std::size_t bytes_of(Precision precision);
 
 }  // namespace vcdeploy

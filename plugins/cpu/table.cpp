@@ -32,25 +32,27 @@ int InputTable::spacing_within(std::size_t budget, Unit unit, int dim, int vocab
     }
 }
 
-InputTable::InputTable(const float* V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
+InputTable::InputTable(const StoredMatrix& V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
                        const Scheduler& scheduler, const Kernels& kernels)
     : spacing_(spacing), levels_(levels_of(gates_of(unit), dim, spacing)) {
     const int gates = gates_of(unit);
     size_ = size_of(levels_, gates);
     sums_ = Buffer<float>(size_ * vocab);
     of_scheduler_.reserve(vocab);
-    for (int token = 0; token < vocab; ++token) {
-        const float* x = embedding + static_cast<std::size_t>(token) * dim;
-        of_scheduler_.push_back(scheduler.of_input(x, kernels));
-        float* sums = sums_.data() + size_ * token;
-        for (int gate = 0; gate < gates; ++gate) {
-            for (int r = 0; r < dim; ++r) {
-                const float* row = V + (static_cast<std::size_t>(gate) * dim + r) * dim;
-                const std::size_t place = (static_cast<std::size_t>(r / kPanel) * gates + gate) * kPanel + r % kPanel;
+    for (int token = 0; token < vocab; ++token)
+        of_scheduler_.push_back(scheduler.of_input(embedding + static_cast<std::size_t>(token) * dim, kernels));
+    Buffer<float> row(dim);
+    for (int gate = 0; gate < gates; ++gate) {
+        for (int r = 0; r < dim; ++r) {
+            V.read(static_cast<std::size_t>(gate) * dim + r, row.data());
+            const std::size_t place = (static_cast<std::size_t>(r / kPanel) * gates + gate) * kPanel + r % kPanel;
+            for (int token = 0; token < vocab; ++token) {
+                const float* x = embedding + static_cast<std::size_t>(token) * dim;
+                float* sums = sums_.data() + size_ * token;
                 double sum = 0;
                 int done = 0;
                 for (const Level& level : levels_) {
-                    sum += kernels.dot(row + done, x + done, level.columns - done);
+                    sum += kernels.dot(row.data() + done, x + done, level.columns - done);
                     done = level.columns;
                     if (r < level.rows) sums[level.start + place] = static_cast<float>(sum);
                 }

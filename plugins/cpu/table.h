@@ -27,7 +27,7 @@ class InputTable {
     static int spacing_within(std::size_t budget, Unit unit, int dim, int vocab);
 
     // V: [gates * dim, dim]. embedding: [vocab, dim]. Both are read only here.
-    InputTable(const float* V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
+    InputTable(const StoredMatrix& V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
                const Scheduler& scheduler, const Kernels& kernels);
 
     struct Row {

@@ -70,7 +70,11 @@ std::shared_ptr<SharedLayer> UnitKernel::packed(const std::vector<Tensor>& weigh
         throw std::invalid_argument("a state has 1 to " + std::to_string(kMostDimensions) + " dimensions, not " +
                                     std::to_string(D));
     const Shape matrix{D * gates_of(unit_), D};
-    const LayerWeights found{elements(weights[0], "U", matrix), elements(weights[1], "V", matrix),
+    const auto stored = [&](const Tensor& tensor, const char* name) {
+        const auto* data = reinterpret_cast<const unsigned char*>(elements(tensor, name, matrix));
+        return StoredMatrix{data, Precision::f32, nullptr, static_cast<int>(D)};
+    };
+    const LayerWeights found{stored(weights[0], "U"), stored(weights[1], "V"),
                              elements(weights[2], "u", {D}), elements(weights[3], "v", {D}),
                              *elements(weights[4], "b", {1})};
     return std::make_shared<SharedLayer>(unit_, static_cast<int>(D), found, softness_, settings_);

@@ -178,7 +178,7 @@ def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None
         (["train", "--resume", "nowhere"], "no checkpoint at nowhere"),
         (["train", "--resume", "torn.safetensors"], "not a whole vcdeploy checkpoint"),
         (["eval", "torn.safetensors"], "not a whole vcdeploy checkpoint"),
-        (["eval", "nowhere"], "no checkpoint at nowhere"),
+        (["eval", "nowhere"], "no model at nowhere"),
     ],
 )
 def test_bad_input_is_an_error_that_leaves_nothing_behind(

@@ -254,6 +254,11 @@ def test_paths_that_hold_no_model(tmp_path: Path) -> None:
     [
         ({"dim": 10**6}, "", "don't fit its description"),
         ({"dim": 25}, "", "don't fit its description"),
+        ({"dim": 23}, "", "don't fit"),
+        ({"layers": 10**12}, "", "weights of 2 layers, not 1000000000000"),
+        ({"sharpness": None}, "", "has sharpness = None, which no model has"),
+        ({"epsilon": 0}, "", "has epsilon = 0, which no model has"),
+        ({"precision": ["f32"]}, "", r"has precision = \['f32'\], which no model has"),
         ({"layers": 3}, "", "weights of 2 layers, not 3"),
         ({}, "layers.1.U", "'layers.1.U'"),
         ({}, "output.weight", "'output.weight'"),
@@ -274,6 +279,15 @@ def test_a_file_that_contradicts_itself(
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(VcdeployError, match=said):
         load(tmp_path / "model.onnx", backend)
+
+
+def test_too_little_memory_is_said(vcgru: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def starve(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(loading, "_torch", starve)
+    with pytest.raises(VcdeployError, match="asks for more memory than this process can get: use a smaller"):
+        load(vcgru[1], "torch")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

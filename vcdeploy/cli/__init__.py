@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
-    "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL (a run's folder or a checkpoint) on CORPUS."),
+    "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL (a run, a checkpoint or an exported file) on CORPUS."),
     "export": Entry("vcdeploy.cli.export:export", "Write CHECKPOINT (a run's folder or a file) as one ONNX file."),
     "sample": Entry(
         "vcdeploy.cli.sample:sample",

@@ -1,14 +1,20 @@
 """`vcdeploy eval`: measure a trained model, and where it spends its computation."""
 
 import json
+import math
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from vcdeploy import extras
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.loading import CHOICES, PRECISIONS, find, holds_onnx, load
+
+SEGMENT = 100  # steps to a call
 
 
 @click.command("eval", short_help="Evaluate a model.")
@@ -25,38 +31,59 @@ from vcdeploy import extras
               help="Parallel streams, each from a zero state; 1 reads the text in one piece.")  # fmt: skip
 @click.option("--unknown", type=click.Choice(["error", "drop"]), default="error", show_default=True,
               help="Symbols the model never saw: stop, or leave them out and say how many.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; by default PyTorch's choice.")
+@click.option("--backend", type=click.Choice(CHOICES),
+              help="What runs the model; auto takes the first that is here and can. "
+              "[default: torch for a checkpoint as it is, else auto]")  # fmt: skip
+@click.option("--precision", type=click.Choice(PRECISIONS),
+              help="Precision of the weights; other than the file's own on the native backend only.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1),
+              help="CPU threads. [default: in PyTorch its own choice, else 1]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 def evaluate(
-    model: Path, corpus: str | None, split: str, batch: int, unknown: str, threads: int | None, as_json: bool
+    model: Path,
+    corpus: str | None,
+    split: str,
+    batch: int,
+    unknown: str,
+    backend: str | None,
+    precision: str | None,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
-    """Evaluate MODEL (a run's folder or a checkpoint) on CORPUS. [default: the one it was trained on]
+    """Evaluate MODEL (a run, a checkpoint or an exported file) on CORPUS. [default: the one it was trained on]
 
     Every symbol of the split is predicted once. Then the mean of m by class of the symbol read: where the
-    scheduler spends computation, and where it saves.
+    scheduler spends computation, and where it saves. The same text is read in the same pieces on every backend,
+    so that their figures compare.
     """
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy eval")
     import torch
 
     from vcdeploy.cli.train import load_corpus
-    from vcdeploy.training import checkpoint
-    from vcdeploy.training.evaluate import evaluate as measure
+    from vcdeploy.training.evaluate import evaluate_loaded
     from vcdeploy.training.streams import Streams
 
-    if threads:
-        torch.set_num_threads(threads)
-    file = checkpoint.find(model)
-    saved = checkpoint.read(file)
-    config = saved.config
+    file = find(model)
+    if backend is None:
+        backend = "auto" if precision or holds_onnx(file) else "torch"
+    loaded = load(file, backend, precision, threads or (torch.get_num_threads() if backend == "torch" else 1))
+    config = loaded.config
+    source = corpus or config.get("corpus")
+    if not isinstance(source, str):
+        raise VcdeployError(f"{file} does not say what it was trained on: name a corpus, `vcdeploy eval MODEL CORPUS`")
     console = Console(highlight=False, soft_wrap=True)
-    data = load_corpus(corpus or config["corpus"], Console(stderr=True), vocab=saved.vocab, unknown=unknown)
-    boundaries = data.boundaries(split) if config["unit"] == "crnn" else None
-    streams = Streams(data.splits[split], batch, 100, boundaries=boundaries, exact=True, period=data.vocab.period)
+    data = load_corpus(source, Console(stderr=True), vocab=loaded.vocab, unknown=unknown)
+    streams = Streams(data.splits[split], batch, SEGMENT, exact=True, period=data.vocab.period)
     start = time.perf_counter()
-    tally, m = measure(saved.build(), streams)
+    tally, m = evaluate_loaded(loaded, streams)
     seconds = time.perf_counter() - start
     summary = tally.summary(config["unit"], config["dim"], data.vocab)
+    if not math.isfinite(summary["loss"]):
+        raise VcdeployError(
+            f"{file} foresees some symbol with a probability of 0 or NaN ({loaded.backend}, {loaded.precision}): "
+            "try --precision f32, or else use another checkpoint, since this one's training diverged"
+        )
     summary["tokens_per_second"] = streams.pairs / seconds
     shares = m.mean(-1)
     classes = {
@@ -66,17 +93,19 @@ def evaluate(
     }
     dropped = data.unknown_dropped[split]
     if as_json:
-        document = {"model": str(file), "corpus": data.name, "split": split, "symbols": streams.pairs,
+        document = {"model": str(file), "backend": loaded.backend, "precision": loaded.precision,
+                    "corpus": data.name, "split": split, "symbols": streams.pairs,
                     "unknown_dropped": dropped, **summary, "classes": classes}  # fmt: skip
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     console.print(f"{file} on {data.name}, {split}: {streams.pairs:,} symbols"
-                  + (f", {dropped:,} unknown ones left out" if dropped else ""))  # fmt: skip
+                  + (f", {dropped:,} unknown ones left out" if dropped else "")
+                  + f"; {loaded.backend} backend, {loaded.precision}")  # fmt: skip
     console.print(_measures(summary, config))
     console.print(_spending(classes, summary["m"]))
 
 
-def _measures(summary: dict[str, float], config: dict[str, str]) -> Table:
+def _measures(summary: dict[str, float], config: dict[str, Any]) -> Table:
     symbol = {"text": "character", "bits": "bit", "music": "symbol"}[config["kind"]]
     names = {
         "bits": f"bits per {symbol}",
@@ -87,7 +116,7 @@ def _measures(summary: dict[str, float], config: dict[str, str]) -> Table:
         "rnn_d": "rnn_d (equivalent Elman units, the paper's count)",
         "macs": "macs a step (exact)",
         "compute": "mean a²/D²",
-        "tokens_per_second": "symbols a second (PyTorch)",
+        "tokens_per_second": "symbols a second",
     }
     table = Table(show_header=False, box=None)
     table.add_column()

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from vcdeploy import extras
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
 
 if TYPE_CHECKING:
     from vcdeploy.export.parity import Report
@@ -81,7 +82,7 @@ def export(
                 write_bundle(bundle, content, report, about)
                 written.append(bundle)
             if output is not None:
-                checkpoints.write_atomically(output, content)
+                write_atomically(output, content)
                 written.append(output)
         except OSError as error:
             # What has been written is noted: the path that failed is the first that is not.

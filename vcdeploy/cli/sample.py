@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import os
 import shlex
 import sys
 import time
 import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from vcdeploy.corpora import Vocabulary, music
 from vcdeploy.corpora.vocabulary import describe_unknown
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
 from vcdeploy.runtime.loading import CHOICES, PRECISIONS, Model, load
 from vcdeploy.runtime.sampling import Reader, choose
 
@@ -558,14 +557,8 @@ def _show_tune(model: Model, ids: NDArray[np.int64], begins: int) -> None:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """The old file or the new one, whatever happens in between."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        write_atomically(path, content)
     except OSError as error:
-        with suppress(OSError):  # where the folder is none, there is nothing to remove
-            temporary.unlink(missing_ok=True)
         raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
     click.echo(f"wrote {path}", err=True)

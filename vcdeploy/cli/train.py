@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vcdeploy import __version__, extras
 from vcdeploy.analysis.cost import UNITS
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
 from vcdeploy.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -197,8 +198,6 @@ def _new_folder(config: TrainConfig) -> Path:
 def _write_run(folder: Path, config: TrainConfig, world: int) -> None:
     """run.json: what made these results, so that they can be made again."""
     import torch
-
-    from vcdeploy.training.checkpoint import write_atomically
 
     made = {
         "command": shlex.join(["vcdeploy", *sys.argv[1:]]),

@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from vcdeploy import extras
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import model_file, sampling
+from vcdeploy.runtime import description, model_file, sampling
 
 if TYPE_CHECKING:
+    from vcdeploy.runtime.model_file import Stored
     from vcdeploy.training.checkpoint import Checkpoint
 
 BACKENDS = ("native", "onnxruntime", "torch")
@@ -48,7 +49,7 @@ class Model:
 
     @property
     def detail(self) -> str:
-        """What of the backend runs: the instruction set of native; of onnxruntime the custom op, the function body, …"""
+        """What of the backend runs: native's instruction set; the custom op or the function body of onnxruntime; …"""
         return str(getattr(self._runner, "detail", ""))
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
@@ -140,8 +141,19 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if threads < 1:
         raise VcdeployError(f"threads must be at least 1, not {threads}")
-    file = _find(Path(path))
+    file = find(Path(path))
+    try:
+        return _start(file, backend, precision, threads)
+    except MemoryError as error:
+        raise VcdeployError(
+            f"{file} asks for more memory than this process can get: use a smaller --precision or a smaller model, "
+            "or export it again if it should be small"
+        ) from error
+
+
+def _start(file: Path, backend: str, precision: str | None, threads: int) -> Model:
     source = _open(file)
+    _check_description(source.config, file)
     unit = source.config["unit"]
     if backend == "auto":
         backend = _choose_backend(unit)
@@ -164,11 +176,36 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
 
 def open_source(path: str | Path) -> _CheckpointSource | _OnnxSource:
     """What `load` makes a model of: its config, vocab and weights()."""
-    return _open(_find(Path(path)))
+    return _open(find(Path(path)))
 
 
 def _open(file: Path) -> _CheckpointSource | _OnnxSource:
-    return _OnnxSource(file) if _holds_onnx(file) else _CheckpointSource(file)
+    return _OnnxSource(file) if holds_onnx(file) else _CheckpointSource(file)
+
+
+def _check_description(config: dict[str, Any], file: Path) -> None:
+    """Raise where a value that a backend relies on is missing or of no use."""
+
+    def whole(value: Any) -> bool:
+        return type(value) is int and value > 0
+
+    def between(value: Any, most: float) -> bool:
+        return type(value) in (int, float) and 0 < value <= most
+
+    sound = {
+        "unit": config.get("unit") in (*VARIABLE_UNITS, "rnn", "gru", "lstm", "crnn"),
+        "dim": whole(config.get("dim")),
+        "layers": whole(config.get("layers")),
+        "sharpness": between(config.get("sharpness"), 1e9),
+        "epsilon": between(config.get("epsilon"), 0.5),
+        "precision": config.get("precision", "f32") in PRECISIONS,
+    }
+    for key, fits in sound.items():
+        if not fits:
+            raise VcdeployError(
+                f"the description of {file} has {key} = {str(config.get(key))[:80]}, which no model has: "
+                "export it again with `vcdeploy export`, or use another checkpoint"
+            )
 
 
 def _choose_backend(unit: str) -> str:
@@ -194,7 +231,7 @@ def native_fault() -> str | None:
     return None
 
 
-def _find(path: Path) -> Path:
+def find(path: Path) -> Path:
     """The file that a path means."""
     if path.is_dir():
         for name in ("best.safetensors", "last.safetensors", "model.onnx"):
@@ -211,7 +248,7 @@ def _find(path: Path) -> Path:
     return path
 
 
-def _holds_onnx(file: Path) -> bool:
+def holds_onnx(file: Path) -> bool:
     """By its name, or else by how it begins: a safetensors file has eight bytes of length, then JSON."""
     if file.suffix in (".onnx", ".safetensors"):
         return file.suffix == ".onnx"
@@ -249,23 +286,23 @@ class _OnnxSource:
     def __init__(self, file: Path) -> None:
         self.file = file
         try:
-            content = file.read_bytes()
+            self._content = file.read_bytes()
+            self._read = model_file.read(self._content)
         except OSError as error:
             raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
-        self.proto = model_file.parse(content, str(file))
-        self.config = model_file.read_config(self.proto, str(file))
-        self.vocab = model_file.read_vocabulary(self.proto, self.config, str(file))
+        except Exception as error:  # NumPy's, and those of onnx and its parser
+            raise VcdeployError(f"{file} is not a whole ONNX file ({error}): {description.EXPORT_AGAIN}") from error
+        self.config = description.read_config(self._read.metadata, str(file))
+        self.vocab = description.read_vocabulary(self._read.metadata, self.config, str(file))
 
-    def weights(self) -> Mapping[str, NDArray[np.float32]]:
-        """The float32 numbers of the file, which must be as many as its description says."""
-        from vcdeploy.export.precision import stored_weights
-
+    def weights(self) -> Mapping[str, Stored]:
+        """The numbers of the file, which must be as many as its description says."""
+        weights = self._read.weights
         try:
-            weights: dict[str, NDArray[np.float32]] = stored_weights(self.proto)
             for name, size in self._sizes(weights):
-                if weights[name].size < size:
+                if weights[name].values.size < size:
                     raise ValueError(f"{name} has the shape {list(weights[name].shape)}")
-        except Exception as error:  # NumPy's and onnx's own
+        except (KeyError, ValueError) as error:
             raise VcdeployError(
                 f"the weights of {self.file} are missing or don't fit its description ({error}): "
                 "export it again with `vcdeploy export`"
@@ -278,13 +315,13 @@ class _OnnxSource:
         for name in ("embedding", "output.weight"):
             yield name, len(self.vocab) * D
         numbers = {int(found[1]) for name in weights if (found := re.match(r"layers\.(\d+)\.", name))}
-        if numbers != set(range(self.config["layers"])):
+        if len(numbers) != self.config["layers"] or max(numbers) != len(numbers) - 1:
             raise ValueError(f"there are weights of {len(numbers)} layers, not {self.config['layers']}")
         for number in numbers:
             yield f"layers.{number}." + ("U" if self.config["unit"] in VARIABLE_UNITS else "R"), D * D
 
     def content(self) -> bytes:
-        return self.file.read_bytes()
+        return self._content
 
     def network(self) -> Any:
         import torch
@@ -294,7 +331,8 @@ class _OnnxSource:
 
         unit, dense = self.config["unit"], {"W": "weight_ih_l0", "R": "weight_hh_l0"}
         parameters: dict[str, NDArray[np.float32]] = {}
-        for name, array in self.weights().items():
+        for name, stored in self.weights().items():
+            array = stored.wide()
             layer, _, part = name.rpartition(".")
             if name == "embedding":
                 parameters["embedding.weight"] = array
@@ -321,7 +359,7 @@ def _native(source: _CheckpointSource | _OnnxSource, precision: str, threads: in
     from vcdeploy.runtime.native import NativeModel
 
     config = source.config
-    return NativeModel(
+    model = NativeModel(
         source.weights(),
         source.vocab,
         unit=config["unit"],
@@ -330,6 +368,12 @@ def _native(source: _CheckpointSource | _OnnxSource, precision: str, threads: in
         precision=precision,
         threads=threads,
     )
+    if (model.dim, model.layers) != (config["dim"], config["layers"]):
+        raise VcdeployError(
+            f"the weights don't fit the model's description: they have {model.dim} dimensions and {model.layers} "
+            f"layers, and it says {config['dim']} and {config['layers']}; export it again with `vcdeploy export`"
+        )
+    return model
 
 
 def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int, custom_op: bool) -> Any:

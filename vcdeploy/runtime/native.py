@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from vcdeploy import _native
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.model_file import Stored
 
 if TYPE_CHECKING:
     from vcdeploy.training.checkpoint import Checkpoint
@@ -28,11 +29,22 @@ def plain_names(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {renamed.get(name, name.removeprefix("unit.")): each for name, each in weights.items()}
 
 
+def _array(weight: ArrayLike | Stored) -> Any:
+    """As _native takes it: float32, or for a stored matrix its bytes [rows, …], their precision and the scales."""
+    if not isinstance(weight, Stored):
+        return np.require(np.asarray(weight), np.float32, ["C", "A"])
+    if weight.values.ndim != 2:
+        return np.ascontiguousarray(weight.wide())
+    scale = None if weight.scale is None else np.require(weight.scale.reshape(-1), requirements=["C", "A"])
+    return weight.values.view(np.uint8), weight.precision, scale
+
+
 class NativeModel:
     """A language model of variable-computation units, with packed weights, on the CPU.
 
     weights: `embedding` [vocab, D], `layers.0.U`, `.V`, `.u`, `.v`, `.b` and so on, `output.weight` [vocab, D],
-    `output.bias` [vocab]; or the names of a checkpoint. table_bytes: the memory that the first layer's input side,
+    `output.bias` [vocab]; or the names of a checkpoint. Those of a model file are packed as they are stored, row by
+    row, so that no float32 copy of a matrix is made. table_bytes: the memory that the first layer's input side,
     tabulated, may take; 0 for none. isa: an instruction set of `_native.instruction_sets()`, for tests.
     """
 
@@ -40,7 +52,7 @@ class NativeModel:
 
     def __init__(
         self,
-        weights: Mapping[str, ArrayLike],
+        weights: Mapping[str, ArrayLike | Stored],
         vocab: Vocabulary,
         *,
         unit: str,
@@ -54,11 +66,9 @@ class NativeModel:
         if unit not in UNITS:
             raise VcdeployError(f"the native backend runs {', '.join(UNITS)}, not {unit!r}; use another backend")
         self.vocab, self.unit, self.precision = vocab, unit, precision
-        arrays = {
-            name: np.ascontiguousarray(np.asarray(each), np.float32) for name, each in plain_names(weights).items()
-        }
-        numbers = [int(found[1]) for name in arrays if (found := re.match(r"layers\.(\d+)\.", name))]
+        numbers = [int(found[1]) for name in plain_names(weights) if (found := re.match(r"layers\.(\d+)\.", name))]
         try:
+            arrays = {name: _array(each) for name, each in plain_names(weights).items()}
             self._model = _native.Model(
                 unit,
                 arrays["embedding"],
@@ -99,6 +109,20 @@ class NativeModel:
     def detail(self) -> str:
         """The instruction set in use."""
         return self._model.isa
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self._model.dim
+
+    @property
+    def layers(self) -> int:
+        return self._model.state_rows // (2 if self.unit == "vclstm" else 1)
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the packed weights take."""
+        return self._model.weight_bytes
 
     @property
     def table_bytes(self) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.model_file import EXPORT_AGAIN, STATE_ROWS, parse, read_config, read_vocabulary
+from vcdeploy.runtime.description import EXPORT_AGAIN, STATE_ROWS, read_config, read_vocabulary
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -39,9 +39,10 @@ class OnnxRuntimeModel:
         extras.require("onnxruntime", for_="the onnxruntime backend")
         self.name = "the model" if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
-        model = parse(content, self.name)
-        self.config = read_config(model, self.name)
-        self.vocab = read_vocabulary(model, self.config, self.name)
+        model = _parse(content, self.name)
+        metadata = {each.key: each.value for each in model.metadata_props}
+        self.config = read_config(metadata, self.name)
+        self.vocab = read_vocabulary(metadata, self.config, self.name)
         self._rows = self.config["layers"] * STATE_ROWS[self.config["unit"]]
         found = library()
         self.form = _form(model, self.config, found is not None and custom_op)
@@ -144,6 +145,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _parse(content: bytes, name: str) -> ModelProto:
+    """The model in a file's content. Nothing outside is read, whatever it says about external data."""
+    import onnx
+
+    try:
+        return onnx.load_model_from_string(content)
+    except Exception as error:  # protobuf's decoders have several types
+        raise VcdeployError(f"{name} is not a whole ONNX file ({error}): {EXPORT_AGAIN}") from error
 
 
 def _form(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.files import write_atomically as write_atomically
+from vcdeploy.files import write_atomically
 from vcdeploy.units import LanguageModel
 
 FORMAT = "vcdeploy.checkpoint.1"
@@ -123,7 +123,7 @@ def read(path: Path) -> Checkpoint:
         symbols = json.loads(header["vcdeploy.vocab"])
         progress = json.loads(header["vcdeploy.progress"])
         vocab = Vocabulary(symbols, kind=config["kind"], buffer=config["buffer"])
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise VcdeployError(f"{damaged} (its header lacks or garbles {error})") from error
 
     def part(prefix: str) -> dict[str, Tensor]:

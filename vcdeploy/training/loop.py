@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from vcdeploy.corpora import Corpus
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
 from vcdeploy.training import checkpoint, schedule
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.distributed import Processes
@@ -184,8 +185,9 @@ class Trainer:
 
     def _observe(self, nats: float, m: Tensor, logits: Tensor) -> None:
         flat = m.detach().flatten(0, 1)
+        spent = active_squares(self.model, flat)
         for tally in (self.epoch_tally, self.recent):
-            tally.add(self.model, nats, flat)
+            tally.add(nats, flat, spent)
         if self.objective:
             level = entropy(logits) if self.config.setting == "entropy" else torch.zeros(1)
             self.objective.observe(*self._means(flat, self._final_squares(flat), level))
@@ -367,7 +369,7 @@ def _forget_rows_after(path: Path, step: int) -> None:
     """What a killed run logged after its last checkpoint will be logged again."""
     if path.exists():
         rows = [line for line in path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
-        checkpoint.write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
+        write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
 
 
 @contextmanager

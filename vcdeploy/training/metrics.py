@@ -13,12 +13,18 @@ from vcdeploy.units.scheduler import active
 from vcdeploy.units.variable import VariableUnit
 
 
+def squares_of(m: Tensor, dim: int, softness: tuple[float, float] | None) -> Tensor:
+    """a² for every m; softness is the mask's sharpness and epsilon, None for a unit without a mask."""
+    if softness is None:
+        return (m.detach().double() * dim) ** 2
+    return active(m.detach(), dim, *softness).double() ** 2
+
+
 def active_squares(model: LanguageModel, m: Tensor, sharpness: float | None = None) -> Tensor:
     """a² for every m [..., layers], at the model's sharpness or another."""
     unit = model.unit
-    if isinstance(unit, VariableUnit):
-        return active(m.detach(), unit.dim, sharpness or unit.sharpness, unit.epsilon).double() ** 2
-    return (m.detach().double() * unit.dim) ** 2
+    softness = (sharpness or unit.sharpness, unit.epsilon) if isinstance(unit, VariableUnit) else None
+    return squares_of(m, unit.dim, softness)
 
 
 class Tally:
@@ -30,10 +36,10 @@ class Tally:
     def __init__(self, layers: int) -> None:
         self.sums = torch.zeros(2 + 3 * layers, dtype=torch.float64)
 
-    def add(self, model: LanguageModel, nats: float, m: Tensor) -> None:
-        """m [symbols, layers] of the symbols whose loss summed to nats."""
+    def add(self, nats: float, m: Tensor, squares: Tensor) -> None:
+        """m and a² [symbols, layers] of the symbols whose loss summed to nats."""
         shares = m.detach().double()
-        per_layer = torch.stack([shares, shares**2, active_squares(model, m)], 1).sum(0)  # [3, layers]
+        per_layer = torch.stack([shares, shares**2, squares], 1).sum(0)  # [3, layers]
         head = torch.tensor([nats, len(m)], dtype=torch.float64)
         self.sums += torch.cat([head, per_layer.flatten().cpu()])
 

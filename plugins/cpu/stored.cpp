@@ -1,0 +1,32 @@
+// Widens a row of a stored matrix.
+#include "stored.h"
+
+#include <cstring>
+
+namespace vcdeploy {
+
+void StoredMatrix::read(std::size_t r, float* out) const {
+    const unsigned char* row = data + r * columns * bytes_of(precision);
+    switch (precision) {
+        case Precision::f32: std::memcpy(out, row, columns * sizeof(float)); break;
+        case Precision::f16:
+            for (int j = 0; j < columns; ++j) {
+                Half half;
+                std::memcpy(&half, row + j * sizeof half, sizeof half);
+                out[j] = to_float(half);
+            }
+            break;
+        case Precision::bf16:
+            for (int j = 0; j < columns; ++j) {
+                Bfloat16 upper;
+                std::memcpy(&upper, row + j * sizeof upper, sizeof upper);
+                out[j] = to_float(upper);
+            }
+            break;
+        case Precision::int8:
+            for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(static_cast<signed char>(row[j])) * scales[r];
+            break;
+    }
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,142 @@
+"""Reading a model file's bytes: the numbers that onnx reads, without its copies."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper
+
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.export import build
+from vcdeploy.export.precision import stored_weights
+from vcdeploy.runtime import model_file
+from vcdeploy.runtime.loading import load, native_fault
+from vcdeploy.training.checkpoint import Checkpoint
+from vcdeploy.units import LanguageModel
+
+VOCAB = Vocabulary("\n abcdé")
+D = 40
+
+
+def exported(unit: str = "vcgru", precision: str = "f32") -> ModelProto:
+    torch.manual_seed(3)
+    network = LanguageModel(unit, len(VOCAB), D, 2, sharpness=0.5)
+    config = {
+        "unit": unit, "dim": D, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
+        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+    model: ModelProto = build(Checkpoint(config, VOCAB, network.state_dict(), {}, {"step": 1}), precision=precision)
+    return model
+
+
+@pytest.mark.parametrize("unit", ["vclstm", "gru"])
+@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+def test_the_numbers_are_those_onnx_reads(unit: str, precision: str) -> None:
+    model = exported(unit, precision)
+    content = model.SerializeToString()
+    read = model_file.read(content)
+    wanted = stored_weights(model)
+    assert read.weights.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert np.array_equal(read.weights[name].wide(), array), name
+        assert read.weights[name].precision == (precision if array.ndim > 1 else "f32")
+        assert not read.weights[name].values.flags.owndata  # a view of the file
+    assert read.metadata == {each.key: each.value for each in model.metadata_props}
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+def test_packing_from_the_stored_bytes_is_packing_from_floats(precision: str) -> None:
+    """Bit for bit: rows are widened one by one to the same numbers."""
+    if (fault := native_fault()) is not None:
+        pytest.skip(f"needs the native module: {fault}")
+    from vcdeploy.runtime.native import NativeModel
+
+    weights = model_file.read(exported(precision=precision).SerializeToString()).weights
+    tokens = np.random.default_rng(0).integers(0, len(VOCAB), (9, 3))
+    for packed in ("f32", precision):
+        models = [
+            NativeModel(each, VOCAB, unit="vcgru", sharpness=0.5, precision=packed)
+            for each in (weights, {name: stored.wide() for name, stored in weights.items()})
+        ]
+        for got, want in zip(*(model.run(tokens) for model in models), strict=True):
+            assert np.array_equal(got, want)
+
+
+def test_half_precision_widens_as_numpy_does() -> None:
+    """Every finite f16, subnormal ones too, in the output layer: with h = (1, 0) the logits are its first column."""
+    if (fault := native_fault()) is not None:
+        pytest.skip(f"needs the native module: {fault}")
+    from vcdeploy import _native
+
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    every = halves[np.isfinite(halves)].reshape(-1, 2)  # [31744, 2]
+    embedding, square, vector = (np.zeros(shape, np.float32) for shape in ((len(every), 2), (2, 2), 2))
+    untouched = np.full(1, -80, np.float32)  # b: m is 0, and the state stays
+    model = _native.Model(
+        "vcrnn",
+        embedding,
+        [[square, square, vector, vector, untouched]],
+        (every.view(np.uint8), "f16", None),
+        embedding[:, 0].copy(),
+        sharpness=100.0,
+        epsilon=1e-3,
+    )
+    for column, state in enumerate(np.eye(2, dtype=np.float32)):
+        logits, _, _ = model.run(np.zeros((1, 1), np.int64), state.reshape(1, 1, 2))
+        assert np.array_equal(logits[0, 0], every[:, column].astype(np.float32))
+
+
+def test_numbers_by_type_are_read_too() -> None:
+    """As onnx.helper.make_tensor writes them, where raw is not asked for."""
+    model = exported()
+    wanted = stored_weights(model)
+    for each in model.graph.initializer:
+        array = onnx.numpy_helper.to_array(each)
+        each.CopyFrom(helper.make_tensor(each.name, TensorProto.FLOAT, array.shape, array.flatten().tolist()))
+    read = model_file.read(model.SerializeToString())
+    for name, array in wanted.items():
+        assert np.array_equal(read.weights[name].wide(), array)
+
+
+def test_what_is_not_ours_is_left_alone() -> None:
+    model = exported()
+    model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [2], [1, 2]))
+    assert "shape" not in model_file.read(model.SerializeToString()).weights
+
+
+@pytest.mark.parametrize("backend", ["native", "onnxruntime", "torch"])
+def test_nothing_outside_the_file_is_read(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = exported()
+    onnx.save(model, "model.onnx", save_as_external_data=True, location="secret.bin", size_threshold=0)
+    assert (tmp_path / "secret.bin").stat().st_size > D * D
+    with pytest.raises(VcdeployError, match="lies in another file, and a model is one file"):
+        load("model.onnx", backend)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x3a\x05abc", "cut short"),
+        (b"\x3a", "ends within a number"),
+        (b"\xff" * 11, "more than 64 bits"),
+        (b"\x73\x74", "broken or cut short"),
+        (b"\x38\x01", "stands where a part of the file should"),
+        (b"\x72\x02\x08\x01", "stands where a text should"),
+    ],
+)
+def test_what_is_no_protobuf(content: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        model_file.read(content)
+
+
+@pytest.mark.parametrize("dims", [[-1, D], [2**62, 2**62], [D], [7, D + 1], []])
+def test_shapes_must_fit_the_numbers(dims: list[int]) -> None:
+    model = exported()
+    (embedding,) = (each for each in model.graph.initializer if each.name == "embedding")
+    embedding.dims[:] = dims
+    with pytest.raises(ValueError, match="embedding has the shape"):
+        model_file.read(model.SerializeToString())
