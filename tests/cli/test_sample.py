@@ -62,7 +62,7 @@ def test_the_sample_is_that_of_the_library(models: dict[str, Path]) -> None:
     made = model.generate(TEXT.encode("the pr"), 50, top_k=4, seed=3)
     assert result.stdout == "the pr" + TEXT.decode(list(made)).removesuffix("\n") + "\n"
     summary = r"f32, 1 thread · [\d,]+ tokens/s \(6 read, 50 made\) · (\d\.\d+) bits per symbol · mean m 0\.\d+\n"
-    assert re.fullmatch(f"{model.backend}, {summary}", result.stderr)
+    assert re.fullmatch(rf"{model.backend} \({model.detail}\), {summary}", result.stderr)
 
 
 def test_the_last_line_says_what_of_onnx_runtime_ran(models: dict[str, Path]) -> None:

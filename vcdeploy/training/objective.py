@@ -106,6 +106,7 @@ class Steering:
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
+    SLOW = 0.005  # of the one that held-out text is compared with: a stretch of text differs from the next
     PROPORTIONAL = 10.0
     INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
     FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
@@ -115,19 +116,26 @@ class Steering:
         self.goal = goal
         self.surplus = 1.0  # what held-out text costs, over what the text of training does
         self.spent: float | None = None
+        self.spent_lately: float | None = None
         self.integral = math.log(0.3)
 
     def weight(self, spent: float) -> float:
         """The weight for the next step, after one that spent so much."""
-        self.spent = spent if self.spent is None else self.spent + self.SMOOTHING * (spent - self.spent)
+        self.spent = _nearer(self.spent, spent, self.SMOOTHING)
+        self.spent_lately = _nearer(self.spent_lately, spent, self.SLOW)
         error = math.log(max(self.spent, 1e-9) * self.surplus / self.goal)
         self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
 
     def calibrate(self, held_out: float) -> None:
         """Held-out text costs so much, by the model as it is."""
-        if self.spent:
-            self.surplus = held_out / self.spent
+        if self.spent_lately:
+            self.surplus = held_out / self.spent_lately
 
     def _bounded(self, exponent: float) -> float:
         return min(self.HIGHEST, max(self.LOWEST, exponent))
+
+
+def _nearer(mean: float | None, value: float, share: float) -> float:
+    """A running mean after one more value."""
+    return value if mean is None else mean + share * (value - mean)
