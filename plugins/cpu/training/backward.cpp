@@ -26,7 +26,7 @@ class BackwardPass {
     }
 
   private:
-    static constexpr int kBlock = 48;  // tokens of the sorted list that are multiplied together
+    static constexpr int kBlock = 96;  // tokens of the sorted list that are multiplied together
 
     const T* before(int n) const {
         return n < B_ ? call_.H0 + static_cast<std::size_t>(n) * D_ : call_.Y + static_cast<std::size_t>(n - B_) * D_;
