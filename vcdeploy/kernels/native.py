@@ -1,4 +1,4 @@
-"""The passes of plugins/cpu/training for PyTorch tensors: forward and backward that skip, on CPUs, in float32 and float64.
+"""The passes of plugins/cpu/training for PyTorch tensors: forward and backward that skip, on a CPU.
 
 `takes` says for which inputs they stand in for the PyTorch path. What is not finite is not theirs: past the active
 dimensions they read nothing, and a NaN there would not spread as it does in the reference.
@@ -58,6 +58,7 @@ def forward(
     v: Tensor,
     b: Tensor,
     *rest: Any,
+    isa: str = "auto",
 ) -> tuple[Tensor, ...]:
     """Y, H, M and, for vclstm, C. rest: C0 for vclstm, sharpness, epsilon."""
     *cell, sharpness, epsilon = rest
@@ -65,12 +66,12 @@ def forward(
     C = [each.clone(memory_format=torch.contiguous_format) for each in cell]
     _native.train_forward(
         unit, *map(_array, (X, H0, U, V, u, v)), b.item(), _array(*C) if C else None, _array(Y), _array(M),
-        sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(),
+        sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
     return Y, Y[-1].clone(), M, *C
 
 
-def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str = "auto") -> tuple[Tensor, ...]:
     """Gradients of X, H0, U, V, u, v, b and, for vclstm, C0.
 
     rest: dC for vclstm, X, H0, U, V, u, v, C0 for vclstm, Y, M, sharpness, epsilon.
@@ -87,7 +88,7 @@ def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any) -> tuple
     _native.train_backward(
         unit, *map(_array, (dY, dM, X, H0, U, V, u, v)), _array(*cells) if cells else None, _array(Y), _array(M),
         _array(dh), _array(*cell_gradients) if cells else None, *map(_array, (dX, dU, dV, dS)),
-        sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(),
+        sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
     of_states = dS[1:].flatten() @ Y[:-1].flatten(0, 1) + dS[0] @ H0
     of_inputs = dS.flatten() @ X.flatten(0, 1)
