@@ -42,6 +42,59 @@ def op(
     m [T, B]: shares to use instead of the scheduler's. The weights are packed anew at every call.
     """
 
+Reals = NDArray[np.float32] | NDArray[np.float64]
+
+def train_forward(
+    unit: str,
+    X: Reals,
+    H0: Reals,
+    U: Reals,
+    V: Reals,
+    u: Reals,
+    v: Reals,
+    b: float,
+    C: Reals | None,
+    Y: Reals,
+    M: Reals,
+    *,
+    sharpness: float,
+    epsilon: float,
+    threads: int = 1,
+    isa: str = "auto",
+) -> None:
+    """The forward pass into Y and M; C, for vclstm, changes from the first cell to the last. All of one type."""
+
+def train_backward(
+    unit: str,
+    dY: Reals,
+    dM: Reals,
+    X: Reals,
+    H0: Reals,
+    U: Reals,
+    V: Reals,
+    u: Reals,
+    v: Reals,
+    C0: Reals | None,
+    Y: Reals,
+    M: Reals,
+    dH: Reals,
+    dC: Reals | None,
+    dX: Reals,
+    dU: Reals,
+    dV: Reals,
+    dS: Reals,
+    *,
+    sharpness: float,
+    epsilon: float,
+    threads: int = 1,
+    isa: str = "auto",
+) -> None:
+    """The backward pass of what train_forward made; all values must be finite.
+
+    Sets dX, and dS, the gradient of u·h + v·x + b; adds to dU and dV; changes dH and dC from the gradient of the last
+    state to that of the first.
+    """
+
 class Model:
     """A language model with packed weights; calls from several threads wait for each other."""
 

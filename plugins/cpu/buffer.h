@@ -1,4 +1,4 @@
-// Memory the kernels read: aligned to cache lines, zeroed, and for large weights on huge pages.
+// Memory the kernels read: aligned to cache lines, zeroed unless it is said otherwise, and for large weights on huge pages.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,14 @@
 
 namespace vcdeploy {
 
+enum class Contents { zero, any };
+
 // An array of T that owns its memory. Not for the files compiled for one instruction set: those take pointers.
 template <class T>
 class Buffer {
   public:
     Buffer() = default;
-    explicit Buffer(std::size_t count) : count_(count) {
+    explicit Buffer(std::size_t count, Contents contents = Contents::zero) : count_(count) {
         if (count > (~std::size_t{0} - kHugePage) / sizeof(T)) throw std::bad_alloc();
         // A multi-megabyte matrix read front to back would miss the address cache on every small page.
         const std::size_t wanted = count * sizeof(T);
@@ -29,7 +31,7 @@ class Buffer {
 #ifdef __linux__
         if (alignment_ == kHugePage) madvise(data_, bytes, MADV_HUGEPAGE);  // a wish: refusal costs only speed
 #endif
-        std::memset(static_cast<void*>(data_), 0, bytes);
+        if (contents == Contents::zero) std::memset(static_cast<void*>(data_), 0, bytes);
     }
     ~Buffer() { ::operator delete(data_, std::align_val_t{alignment_}); }
     Buffer(Buffer&& other) noexcept { swap(other); }

@@ -8,7 +8,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <new>
 #include <optional>
@@ -17,11 +16,13 @@
 #include <variant>
 #include <vector>
 
+#include "arrays.h"
 #include "bandwidth.h"
 #include "cpu_features.h"
 #include "dispatch.h"
 #include "model.h"
 #include "sequence.h"
+#include "training/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,61 +30,12 @@ using namespace vcdeploy;
 
 namespace {
 
-using Array = nb::ndarray<nb::ro, nb::device::cpu>;  // of any type and shape: what is wrong with it is said below
 using MaybeArray = std::optional<Array>;
 template <class T>
 using Made = nb::ndarray<nb::numpy, T>;
-using Shape = std::vector<std::size_t>;
 
 constexpr std::size_t kMostDimensions = 1 << 16;
 constexpr std::size_t kMostElements = 0x7fffffff;
-
-std::string to_string(const Shape& shape) {
-    std::string text;
-    for (std::size_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-    return "[" + text + "]";
-}
-
-Shape shape_of(const Array& array) {
-    Shape shape;
-    for (std::size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
-    return shape;
-}
-
-bool is_contiguous(const Array& array) {
-    std::int64_t step = 1;
-    for (std::size_t i = array.ndim(); i-- > 0;) {
-        if (array.size() > 0 && array.shape(i) > 1 && array.stride(i) != step) return false;
-        step *= static_cast<std::int64_t>(array.shape(i));
-    }
-    return true;
-}
-
-template <class T>
-constexpr const char* kTypeName = "";
-template <>
-constexpr const char* kTypeName<float> = "float32";
-template <>
-constexpr const char* kTypeName<unsigned char> = "uint8";
-template <>
-constexpr const char* kTypeName<double> = "float64";
-template <>
-constexpr const char* kTypeName<std::int64_t> = "int64";
-
-// The elements of an array that has to have this type and shape.
-template <class T>
-const T* elements(const Array& array, const std::string& name, const Shape& shape) {
-    if (array.dtype() != nb::dtype<T>())
-        throw nb::type_error((name + " must be an array of " + kTypeName<T>).c_str());
-    if (shape_of(array) != shape)
-        throw nb::value_error((name + " must have the shape " + to_string(shape) + ", not " +
-                               to_string(shape_of(array))).c_str());
-    if (!is_contiguous(array))
-        throw nb::value_error((name + " must be contiguous: pass it through numpy.ascontiguousarray").c_str());
-    if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) != 0)
-        throw nb::value_error((name + " must be aligned: pass it through numpy.require(…, requirements='CA')").c_str());
-    return static_cast<const T*>(array.data());
-}
 
 // The sizes of an array with that many dimensions, each at least 1 unless `empty` allows none.
 Shape sizes(const Array& array, const std::string& name, const char* names, std::size_t dimensions, bool empty) {
@@ -104,21 +56,6 @@ Made<T> made(const Shape& shape) {
     std::unique_ptr<T[]> memory(new T[count]);
     nb::capsule owner(memory.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
     return Made<T>(memory.release(), shape.size(), shape.data(), owner);
-}
-
-template <class Value>
-Value named(const std::string& what, const std::string& name,
-            std::initializer_list<std::pair<const char*, Value>> choices) {
-    std::string names;
-    for (const auto& [each, value] : choices) {
-        if (name == each) return value;
-        names += std::string(names.empty() ? "" : ", ") + each;
-    }
-    throw nb::value_error(("no " + what + " '" + name + "': choose from " + names).c_str());
-}
-
-Unit unit_of(const std::string& name) {
-    return named<Unit>("unit", name, {{"vcrnn", Unit::vcrnn}, {"vcgru", Unit::vcgru}, {"vclstm", Unit::vclstm}});
 }
 
 Precision precision_of(const std::string& name) {
@@ -352,4 +289,6 @@ NB_MODULE(_native, m) {
         .def_prop_ro("state_rows", &Model::state_rows)
         .def_prop_ro("weight_bytes", &Model::weight_bytes, "What the packed weights take.")
         .def_prop_ro("table_bytes", &Model::table_bytes, "What the first layer's table takes; 0 without one.");
+
+    bind_training(m);
 }

@@ -18,7 +18,8 @@ Softness::Softness(double sharpness, double epsilon) : sharpness(sharpness), eps
     reach = std::log((1 - epsilon) / epsilon) / sharpness;
 }
 
-Extent soften(float m, int dim, const Softness& softness, float* e) {
+template <class T>
+Extent soften(T m, int dim, const Softness& softness, T* e) {
     const double centre = static_cast<double>(m) * dim;
     const auto within = [dim](double place) { return static_cast<int>(std::clamp(place, 0.0, double(dim))); };
     // One dimension to spare on each side, so that the comparisons below decide and not the rounding of `reach`.
@@ -26,17 +27,21 @@ Extent soften(float m, int dim, const Softness& softness, float* e) {
     const int last = within(std::ceil(centre + softness.reach) + 1);
 
     Extent extent{first, first};
-    std::fill_n(e, first, 1.0f);
+    std::fill_n(e, first, T(1));
     for (int i = first; i < last; ++i) {
         const double soft = 1 / (1 + std::exp(-softness.sharpness * (centre - (i + 1))));
-        const bool one = soft > 1 - softness.epsilon, zero = soft < softness.epsilon;
-        e[i] = one ? 1.0f : zero ? 0.0f : static_cast<float>(soft);
+        if (soft < softness.epsilon) break;  // and so is all that follows; e may end with a's shell
+        const bool one = soft > 1 - softness.epsilon;
+        e[i] = one ? T(1) : static_cast<T>(soft);
         if (one && extent.ones == i) extent.ones = i + 1;
-        if (!zero) extent.active = i + 1;
+        extent.active = i + 1;
     }
-    std::fill(e + extent.active, e + rounded_up(extent.active, kShell), 0.0f);
+    std::fill(e + extent.active, e + rounded_up(extent.active, kShell), T(0));
     return extent;
 }
+
+template Extent soften(float, int, const Softness&, float*);
+template Extent soften(double, int, const Softness&, double*);
 
 Scheduler::Scheduler(const float* u, const float* v, float b, int dim) : dim_(dim), b_(b), u_(dim), v_(dim) {
     bool finite = std::isfinite(b);

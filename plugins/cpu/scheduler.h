@@ -24,8 +24,9 @@ struct Extent {
     int active;  // a
 };
 
-// The mask of a share m that is not NaN: e [D], set up to the end of a's shell.
-Extent soften(float m, int dim, const Softness& softness, float* e);
+// The mask of a share m that is not NaN: e [D], set up to the end of a's shell. For float and double.
+template <class T>
+Extent soften(T m, int dim, const Softness& softness, T* e);
 
 class Scheduler {
   public:

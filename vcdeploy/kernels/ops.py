@@ -1,23 +1,56 @@
 """The ops torch.ops.vcdeploy.vcrnn, vcgru and vclstm: a whole sequence is one op, with autograd.
 
-`torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. The forward pass is
-the reference, the backward pass is vcdeploy.kernels.gradients.
+`torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. On a CPU, in float32 and
+float64, both passes are the kernels of plugins/cpu/training, which skip. Elsewhere the forward pass is the reference,
+the backward pass vcdeploy.kernels.gradients; both compute the whole state.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vcdeploy.kernels import gradients
+from vcdeploy.kernels import gradients, native
 from vcdeploy.units import cells
 
-vcrnn = torch.library.custom_op("vcdeploy::vcrnn", cells.vcrnn, mutates_args=())
-vcgru = torch.library.custom_op("vcdeploy::vcgru", cells.vcgru, mutates_args=())
-vclstm = torch.library.custom_op("vcdeploy::vclstm", cells.vclstm, mutates_args=())
-vcrnn_backward = torch.library.custom_op("vcdeploy::vcrnn_backward", gradients.vcrnn_backward, mutates_args=())
-vcgru_backward = torch.library.custom_op("vcdeploy::vcgru_backward", gradients.vcgru_backward, mutates_args=())
-vclstm_backward = torch.library.custom_op("vcdeploy::vclstm_backward", gradients.vclstm_backward, mutates_args=())
+
+def _forward(unit: str, reference: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
+    @wraps(reference)  # the op's schema is the reference's signature
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        *tensors, sharpness, epsilon = inputs
+        skips = native.takes(unit, *tensors, sharpness=sharpness, epsilon=epsilon)
+        return native.forward(unit, *inputs) if skips else reference(*inputs)
+
+    return forward
+
+
+def _gradients(unit: str, reference: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
+    outputs = 4 if unit == "vclstm" else 3
+
+    @wraps(reference)
+    def backward(*inputs: Any) -> tuple[Tensor, ...]:
+        *tensors, sharpness, epsilon = inputs
+        of_outputs, others = tensors[:outputs], tensors[outputs:]
+        skips = native.takes(unit, *others, *of_outputs, sharpness=sharpness, epsilon=epsilon)
+        return native.backward(unit, *inputs) if skips else reference(*inputs)
+
+    return backward
+
+
+vcrnn = torch.library.custom_op("vcdeploy::vcrnn", _forward("vcrnn", cells.vcrnn), mutates_args=())
+vcgru = torch.library.custom_op("vcdeploy::vcgru", _forward("vcgru", cells.vcgru), mutates_args=())
+vclstm = torch.library.custom_op("vcdeploy::vclstm", _forward("vclstm", cells.vclstm), mutates_args=())
+vcrnn_backward = torch.library.custom_op(
+    "vcdeploy::vcrnn_backward", _gradients("vcrnn", gradients.vcrnn_backward), mutates_args=()
+)
+vcgru_backward = torch.library.custom_op(
+    "vcdeploy::vcgru_backward", _gradients("vcgru", gradients.vcgru_backward), mutates_args=()
+)
+vclstm_backward = torch.library.custom_op(
+    "vcdeploy::vclstm_backward", _gradients("vclstm", gradients.vclstm_backward), mutates_args=()
+)
 
 
 def _fake_forward(X: Tensor, H0: Tensor, *rest: Any) -> tuple[Tensor, ...]:

@@ -1,0 +1,294 @@
+// The backward pass: the four parts that training.h lists, one function each.
+#include "denormals.h"
+#include "training/dispatch.h"
+#include "training/gates.h"
+#include "training/weights.h"
+
+namespace vcdeploy::training {
+namespace {
+
+template <class T>
+class BackwardPass {
+  public:
+    BackwardPass(const TrainedLayer<T>& layer, const Backward<T>& call, const Table<T>& table, int threads)
+        : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
+          G_(gates_of(layer.unit)), B_(layer.batch), D_(layer.dim), tokens_(layer.steps * layer.batch),
+          slope_(static_cast<T>(layer.softness.sharpness * layer.dim)), width_(rounded_up(layer.dim, kPadding)),
+          team_(worthwhile(layer, threads)), order_(sorted_by_share(call.M, tokens_)) {}
+
+    void run() {
+        make_masks();
+        recompute_gates();
+        if (call_.C0) recompute_cells();
+        go_back();
+        make_dX();
+        make_dU_and_dV();
+    }
+
+  private:
+    static constexpr int kBlock = 96;  // tokens of the sorted list that are multiplied together
+
+    const T* before(int n) const {
+        return n < B_ ? call_.H0 + static_cast<std::size_t>(n) * D_ : call_.Y + static_cast<std::size_t>(n - B_) * D_;
+    }
+    const T* x(int n) const { return call_.X + static_cast<std::size_t>(n) * D_; }
+    T de_dm(T e) const { return slope_ * e * (1 - e); }
+
+    // How far every token reaches, its mask, and where its rows lie: only their active part has a place.
+    void make_masks() {
+        extents_.resize(tokens_);
+        places_.resize(tokens_);
+        const auto soften_all = [&](const auto& row_of) {
+            share_out(team_, layer_.steps, std::int64_t{4} * tokens_ * D_, [&](int t, int member) {
+                for (int n = t * B_; n < (t + 1) * B_; ++n)
+                    extents_[n] = soften(call_.M[n], D_, layer_.softness, row_of(n, member));
+            });
+        };
+        Buffer<T> unused(static_cast<std::size_t>(width_) * team_.size());
+        soften_all([&](int, int member) { return unused.data() + static_cast<std::size_t>(member) * width_; });
+        counts_.assign(D_ + 1, 0);
+        for (int n = 0; n < tokens_; ++n) {
+            places_[n] = plane_;
+            plane_ += rounded_up(extents_[n].active, kPadding);
+            if (extents_[n].active > 0) ++counts_[extents_[n].active - 1];
+        }
+        for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
+        e_ = Buffer<T>(plane_, Contents::any);
+        gates_ = Buffer<T>(plane_ * G_, Contents::any);
+        d_ = Buffer<T>(plane_ * G_, Contents::any);
+        soften_all([&](int n, int) { return e_.data() + places_[n]; });
+    }
+
+    Rows<T> rows_of(int n) {
+        Rows<T> rows{};
+        rows.h = before(n);
+        rows.e = e_.data() + places_[n];
+        rows.gates = gates_.data() + places_[n];
+        rows.plane = static_cast<std::ptrdiff_t>(plane_);
+        rows.slope = slope_;
+        return rows;
+    }
+
+    // work(begin, end, member) for the blocks of the sorted list.
+    template <class Work>
+    void for_each_block(const Work& work) {
+        const int blocks = (tokens_ + kBlock - 1) / kBlock;
+        share_out(team_, blocks, std::int64_t{G_} * D_ * D_ * tokens_, [&](int block, int member) {
+            work(block * kBlock, std::min(tokens_, (block + 1) * kBlock), member);
+        });
+    }
+
+    // 1. The gates, and q = V (x ⊙ e') in the place of d.
+    void recompute_gates() {
+        Gates<T> gates(layer_, table_);
+        gates.extend(extents_[order_[0]].active, team_);
+        const std::size_t size = static_cast<std::size_t>(kBlock) * width_;
+        std::vector<Buffer<T>> scratch;
+        std::vector<Batch<T>> batches(team_.size());
+        for (int i = 0; i < team_.size(); ++i) scratch.emplace_back(4 * size, Contents::any);
+        for_each_block([&](int begin, int end, int member) {
+            Batch<T>& batch = batches[member];
+            batch.clear();
+            std::vector<Operand<T>> soft;
+            const int wide = extents_[order_[begin]].active, first_soft = extents_[order_[end - 1]].ones;
+            for (int i = begin; i < end; ++i) {
+                const int n = order_[i];
+                const Extent extent = extents_[n];
+                T* hbar = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
+                T *xbar = hbar + size, *reset = xbar + size, *slopes = reset + size;
+                Rows<T> rows = rows_of(n);
+                rows.hbar = hbar;
+                rows.reset = reset;
+                table_.scale(rows.e, rows.h, hbar, extent.active);
+                table_.scale(rows.e, x(n), xbar, extent.active);
+                std::fill(slopes + std::min(first_soft, extent.ones), slopes + extent.ones, T(0));
+                for (int k = extent.ones; k < extent.active; ++k) slopes[k] = x(n)[k] * de_dm(rows.e[k]);
+                for (T* row : {hbar, xbar, reset, slopes}) std::fill(row + extent.active, row + wide, T(0));
+                batch.add(rows, extent, xbar);
+                soft.push_back({slopes, d_.data() + places_[n], extent.ones, extent.active});
+            }
+            const int panels = batch.panels(table_.panel);
+            for (int panel = 0; panel < panels; ++panel) gates.first(batch, panel);
+            for (int panel = 0; gates.has_reset() && panel < panels; ++panel) gates.second(batch, panel);
+            for (int panel = 0; panel < panels; ++panel)
+                for (int gate = 0, row = panel * table_.panel; gate < G_; ++gate)
+                    table_.multiply(gates.V().panel(gate, panel), soft.data(), batch.reaching(row), 0,
+                                    static_cast<std::ptrdiff_t>(gate * plane_) + row, false);
+        });
+    }
+
+    // VCLSTM: the cell before every step. It follows from the gates without a product, in each sequence by itself.
+    void recompute_cells() {
+        cells_ = Buffer<T>(plane_, Contents::any);
+        share_out(team_, B_, std::int64_t{20} * tokens_ * D_, [&](int b, int) {
+            const T* first = call_.C0 + static_cast<std::size_t>(b) * D_;
+            std::vector<T> c(first, first + D_), unused(D_);
+            for (int n = b; n < tokens_; n += B_) {
+                std::copy_n(c.data(), extents_[n].active, cells_.data() + places_[n]);
+                Rows<T> rows = rows_of(n);
+                rows.c = c.data();
+                rows.next = unused.data();
+                unit_.update(rows, 0, extents_[n].active);
+            }
+        });
+    }
+
+    // 2. From the last step to the first: d, dh, dc and dS. Once a step is done its d takes the place of q.
+    void go_back() {
+        const int P = table_.panel, through = unit_.backward_reset ? G_ - 1 : G_;  // gates that read hbar itself
+        const std::size_t d_plane = static_cast<std::size_t>(B_) * width_;
+        Buffer<T> d(d_plane * G_), dbar(d_plane);
+        std::vector<T> dm(B_);
+        Panels<T> U(layer_.U, G_, D_, P, Side::transposed);
+        U.extend(extents_[order_[0]].active, team_);
+        Batch<T> batch;
+        std::vector<Operand<T>> operands;
+
+        const auto row_of = [&](Buffer<T>& buffer, int b) { return buffer.data() + static_cast<std::size_t>(b) * width_; };
+        const auto finish = [&](int n, int b) {
+            const Extent extent = extents_[n];
+            T *own = row_of(d, b), *of_hbar = row_of(dbar, b), *dh = call_.dH + static_cast<std::size_t>(b) * D_;
+            T* q = d_.data() + places_[n];
+            const T *e = e_.data() + places_[n], *h = before(n);
+            T sum = dm[b] + call_.dM[n];
+            for (int gate = 0; gate < G_; ++gate, own += d_plane, q += plane_) {
+                sum += table_.dot(own, q, extent.active);
+                std::copy_n(own, extent.active, q);
+            }
+            for (int k = extent.ones; k < extent.active; ++k) sum += of_hbar[k] * h[k] * de_dm(e[k]);
+            const T m = call_.M[n], ds = sum * m * (1 - m);
+            call_.dS[n] = ds;
+            table_.add_product(e, of_hbar, dh, extent.active);
+            table_.add_scaled(ds, layer_.u, dh, D_);
+        };
+        const auto begin = [&](int i, int n, int b) {
+            const Rows<T>& rows = batch.rows[i];
+            const int active = extents_[n].active, wide = batch.wide(i);
+            table_.add_scaled(T(1), call_.dY + static_cast<std::size_t>(n) * D_, rows.dh, D_);
+            dm[b] = unit_.backward(rows, active);
+            for (int gate = 0; gate < G_; ++gate)
+                std::fill(rows.d + gate * d_plane + active, rows.d + gate * d_plane + wide, T(0));
+        };
+
+        for (int t = layer_.steps - 1; t >= 0; --t) {
+            const std::vector<int> order = sorted_by_share(call_.M + static_cast<std::size_t>(t) * B_, B_);
+            batch.clear();
+            operands.clear();
+            for (int b : order) {
+                const int n = t * B_ + b;
+                Rows<T> rows = rows_of(n);
+                rows.d = row_of(d, b);
+                rows.d_plane = static_cast<std::ptrdiff_t>(d_plane);
+                rows.dbar = row_of(dbar, b);
+                rows.dh = call_.dH + static_cast<std::size_t>(b) * D_;
+                rows.c = call_.C0 ? cells_.data() + places_[n] : nullptr;
+                rows.dc = call_.C0 ? call_.dC + static_cast<std::size_t>(b) * D_ : nullptr;
+                batch.add(rows, extents_[n], nullptr);
+                operands.push_back({rows.d, rows.dbar, 0, extents_[n].active});
+            }
+            share_out(team_, B_, std::int64_t{8} * B_ * D_, [&](int i, int) {
+                const int b = order[i];
+                if (t < layer_.steps - 1) finish((t + 1) * B_ + b, b);
+                begin(i, t * B_ + b, b);
+            });
+            const std::int64_t products = batch.products();
+            const int panels = batch.panels(P);
+            if (unit_.backward_reset)
+                share_out(team_, panels, products, [&](int panel, int) {
+                    const int row = panel * P, count = batch.reaching(row);
+                    table_.multiply(U.panel(G_ - 1, panel), operands.data(), count,
+                                    static_cast<std::ptrdiff_t>((G_ - 1) * d_plane), row, false);
+                    for (int i = 0; i < count; ++i)
+                        unit_.backward_reset(batch.rows[i], row, std::min(row + P, batch.extents[i].active));
+                });
+            share_out(team_, panels, through * products, [&](int panel, int) {
+                const int row = panel * P, count = batch.reaching(row);
+                for (int gate = 0; gate < through; ++gate)
+                    table_.multiply(U.panel(gate, panel), operands.data(), count,
+                                    static_cast<std::ptrdiff_t>(gate * d_plane), row, gate > 0 || through < G_);
+            });
+        }
+        share_out(team_, B_, std::int64_t{4} * B_ * D_, [&](int b, int) { finish(b, b); });
+    }
+
+    // 3. dX = e ⊙ dxbar + dS v.
+    void make_dX() {
+        Panels<T> V(layer_.V, G_, D_, table_.panel, Side::transposed);
+        V.extend(extents_[order_[0]].active, team_);
+        const std::size_t size = static_cast<std::size_t>(kBlock) * width_;
+        std::vector<Buffer<T>> scratch;
+        for (int i = 0; i < team_.size(); ++i) scratch.emplace_back((G_ + 1) * size, Contents::any);
+        for_each_block([&](int begin, int end, int member) {
+            std::vector<Operand<T>> operands;
+            const int wide = extents_[order_[begin]].active;
+            for (int i = begin; i < end; ++i) {
+                const int n = order_[i], active = extents_[n].active;
+                T* dxbar = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
+                for (int gate = 0; gate < G_; ++gate) {
+                    T* own = dxbar + (gate + 1) * size;
+                    std::fill(std::copy_n(d_.data() + gate * plane_ + places_[n], active, own), own + wide, T(0));
+                }
+                operands.push_back({dxbar + size, dxbar, 0, active});
+            }
+            for (int row = 0, panel = 0, count = end - begin; row < wide; row += table_.panel, ++panel) {
+                while (operands[count - 1].to <= row) --count;
+                for (int gate = 0; gate < G_; ++gate)
+                    table_.multiply(V.panel(gate, panel), operands.data(), count,
+                                    static_cast<std::ptrdiff_t>(gate * size), row, gate > 0);
+            }
+            for (int i = begin; i < end; ++i) {
+                const int n = order_[i];
+                T* dx = call_.dX + static_cast<std::size_t>(n) * D_;
+                for (int k = 0; k < D_; ++k) dx[k] = call_.dS[n] * layer_.v[k];
+                table_.add_product(e_.data() + places_[n], operands[i - begin].y, dx, extents_[n].active);
+            }
+        });
+    }
+
+    // 4. The weights. In VCGRU the last gate of U reads r ⊙ hbar.
+    void make_dU_and_dV() {
+        enum { kHbar, kXbar, kReset };
+        using Gradients = WeightGradients<T>;
+        const int through = unit_.backward_reset ? G_ - 1 : G_;
+        std::vector<typename Gradients::Source> sources{{0, through, call_.dU}, {0, G_, call_.dV}};
+        if (through < G_) sources.push_back({through, G_, call_.dU});
+        Gradients(table_, G_, D_, counts_, team_).run(
+            tokens_, sources, [&](int i) { return extents_[order_[i]].active; },
+            [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
+            [&](int i, int source, int from, int to, T* out) {
+                const int n = order_[i];
+                const T *e = e_.data() + places_[n] + from, *r = gates_.data() + places_[n] + from;
+                const T* in = (source == kXbar ? x(n) : before(n)) + from;
+                table_.scale(e, in, out, to - from);
+                if (source == kReset) table_.scale(r, out, out, to - from);
+            });
+    }
+
+    const TrainedLayer<T>& layer_;
+    const Backward<T>& call_;
+    const Table<T>& table_;
+    const UnitTable<T>& unit_;
+    int G_, B_, D_, tokens_;
+    T slope_;
+    int width_;
+    Team team_;
+    std::vector<int> order_;  // tokens by falling m
+    std::vector<Extent> extents_;
+    std::vector<std::size_t> places_;  // of a token's rows in a plane
+    std::vector<int> counts_;          // tokens with more than k active dimensions
+    std::size_t plane_ = 0;
+    Buffer<T> e_, gates_, d_, cells_;  // [plane], [G][plane]
+};
+
+}  // namespace
+
+template <class T>
+void run_backward(const TrainedLayer<T>& layer, const Backward<T>& call, int threads, const std::string& isa) {
+    const FlushDenormals flush;
+    BackwardPass<T>(layer, call, choose_table<T>(isa), threads).run();
+}
+
+template void run_backward(const TrainedLayer<float>&, const Backward<float>&, int, const std::string&);
+template void run_backward(const TrainedLayer<double>&, const Backward<double>&, int, const std::string&);
+
+}  // namespace vcdeploy::training

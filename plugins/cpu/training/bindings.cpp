@@ -1,0 +1,128 @@
+// Arrays of either precision in, a pass over them without the interpreter, nothing out: whoever calls brings all memory.
+#include "training/bindings.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "arrays.h"
+#include "layer.h"
+#include "training/training.h"
+
+namespace vcdeploy {
+namespace {
+
+using namespace nb::literals;
+
+using Writable = nb::ndarray<nb::device::cpu>;
+
+struct Sizes {
+    Unit unit;
+    std::size_t T, B, D;
+
+    Sizes(const std::string& unit_name, const Array& X, bool has_cell) : unit(unit_of(unit_name)) {
+        const Shape shape = shape_of(X);
+        constexpr std::size_t kMost = 0x7fffffff;
+        bool fits = shape.size() == 3 && shape[2] <= 1 << 16;
+        for (std::size_t size : shape) fits = fits && size > 0 && size <= kMost;
+        if (!fits || shape[0] > kMost / shape[1])
+            throw nb::value_error(("X must have the shape [T, B, D], all above 0, D up to 65536, not " +
+                                   to_string(shape)).c_str());
+        T = shape[0], B = shape[1], D = shape[2];
+        if (has_cell != (unit == Unit::vclstm))
+            throw nb::value_error(has_cell ? "only vclstm has a cell" : "vclstm needs its cell");
+    }
+
+    Shape sequence() const { return {T, B, D}; }
+    Shape tokens() const { return {T, B}; }
+    Shape state() const { return {B, D}; }
+    Shape matrix() const { return {gates_of(unit) * D, D}; }
+};
+
+template <class T>
+training::TrainedLayer<T> layer_of(const Sizes& sizes, const Array& U, const Array& V, const Array& u, const Array& v,
+                                   double b, double sharpness, double epsilon) {
+    return {sizes.unit,
+            static_cast<int>(sizes.T),
+            static_cast<int>(sizes.B),
+            static_cast<int>(sizes.D),
+            Softness(sharpness, epsilon),
+            elements<T>(U, "U", sizes.matrix()),
+            elements<T>(V, "V", sizes.matrix()),
+            elements<T>(u, "u", {sizes.D}),
+            elements<T>(v, "v", {sizes.D}),
+            static_cast<T>(b)};
+}
+
+// run(T()) for the type of X.
+template <class Run>
+void by_type(const Array& X, const Run& run) {
+    if (X.dtype() == nb::dtype<float>()) return run(float());
+    if (X.dtype() == nb::dtype<double>()) return run(double());
+    throw nb::type_error("X must be an array of float32 or float64");
+}
+
+void forward(const std::string& unit, const Array& X, const Array& H0, const Array& U, const Array& V, const Array& u,
+             const Array& v, double b, const std::optional<Writable>& C, const Writable& Y, const Writable& M,
+             double sharpness, double epsilon, int threads, const std::string& isa) {
+    const Sizes sizes(unit, X, C.has_value());
+    by_type(X, [&](auto zero) {
+        using T = decltype(zero);
+        const auto layer = layer_of<T>(sizes, U, V, u, v, b, sharpness, epsilon);
+        const training::Forward<T> call{
+            elements<T>(X, "X", sizes.sequence()),
+            elements<T>(H0, "H0", sizes.state()),
+            C ? elements<T>(*C, "C", sizes.state()) : nullptr,
+            elements<T>(Y, "Y", sizes.sequence()),
+            elements<T>(M, "M", sizes.tokens()),
+        };
+        const nb::gil_scoped_release free;
+        training::run_forward(layer, call, threads, isa);
+    });
+}
+
+void backward(const std::string& unit, const Array& dY, const Array& dM, const Array& X, const Array& H0,
+              const Array& U, const Array& V, const Array& u, const Array& v, const std::optional<Array>& C0,
+              const Array& Y, const Array& M, const Writable& dH, const std::optional<Writable>& dC,
+              const Writable& dX, const Writable& dU, const Writable& dV, const Writable& dS, double sharpness,
+              double epsilon, int threads, const std::string& isa) {
+    const Sizes sizes(unit, X, C0.has_value() && dC.has_value());
+    by_type(X, [&](auto zero) {
+        using T = decltype(zero);
+        const auto layer = layer_of<T>(sizes, U, V, u, v, 0, sharpness, epsilon);
+        const training::Backward<T> call{
+            elements<T>(X, "X", sizes.sequence()),
+            elements<T>(H0, "H0", sizes.state()),
+            C0 ? elements<T>(*C0, "C0", sizes.state()) : nullptr,
+            elements<T>(Y, "Y", sizes.sequence()),
+            elements<T>(M, "M", sizes.tokens()),
+            elements<T>(dY, "dY", sizes.sequence()),
+            elements<T>(dM, "dM", sizes.tokens()),
+            elements<T>(dH, "dH", sizes.state()),
+            dC ? elements<T>(*dC, "dC", sizes.state()) : nullptr,
+            elements<T>(dX, "dX", sizes.sequence()),
+            elements<T>(dU, "dU", sizes.matrix()),
+            elements<T>(dV, "dV", sizes.matrix()),
+            elements<T>(dS, "dS", sizes.tokens()),
+        };
+        for (std::size_t n = 0; n < sizes.T * sizes.B; ++n)
+            if (!(call.M[n] >= 0 && call.M[n] <= 1)) throw nb::value_error("M must hold shares between 0 and 1");
+        const nb::gil_scoped_release free;
+        training::run_backward(layer, call, threads, isa);
+    });
+}
+
+}  // namespace
+
+void bind_training(nb::module_& m) {
+    m.def("train_forward", forward, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C"_a.none(), "Y"_a,
+          "M"_a, nb::kw_only(), "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
+          "The forward pass into Y and M; C, for vclstm, changes from the first cell to the last.");
+    m.def("train_backward", backward, "unit"_a, "dY"_a, "dM"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a,
+          "C0"_a.none(), "Y"_a, "M"_a, "dH"_a, "dC"_a.none(), "dX"_a, "dU"_a, "dV"_a, "dS"_a, nb::kw_only(),
+          "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
+          "The backward pass into dX and dS; adds to dU and dV; dH and dC change from the last state's to the first's.");
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,33 @@
+// The same names as for inference, and so the same choice.
+#include "training/dispatch.h"
+
+#include <stdexcept>
+
+#include "../dispatch.h"
+
+namespace vcdeploy::training {
+namespace {
+
+const Tables& choose(const std::string& isa) {
+    const std::string name = choose_kernels(isa).name;
+    for (const Tables* each : {
+#ifdef VCDEPLOY_X86
+             &kAvx2, &kAvx512,
+#endif
+             &kPortable})
+        if (name == each->name) return *each;
+    throw std::logic_error("no training kernels for " + name);
+}
+
+}  // namespace
+
+template <>
+const Table<float>& choose_table(const std::string& isa) {
+    return choose(isa).single;
+}
+template <>
+const Table<double>& choose_table(const std::string& isa) {
+    return choose(isa).twice;
+}
+
+}  // namespace vcdeploy::training

@@ -1,0 +1,247 @@
+// The three units' equations and their derivatives, row by row (docs/design.md, section 1): plain loops, which the
+// compiler turns into vectors of whatever instruction set the file is for.
+//
+// A leading d is the gradient of the loss with respect to what follows; d_k that of gate k's sum. e' = slope e (1 - e)
+// is de/dm. Included by the file of each instruction set after lanes.h.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "training/table.h"
+
+#if defined(__GNUC__) || defined(__clang__)
+#define VCDEPLOY_ROWS _Pragma("omp simd")
+#define VCDEPLOY_ROWS_SUMMING(sum) VCDEPLOY_PRAGMA(omp simd reduction(+ : sum))
+#define VCDEPLOY_PRAGMA(text) _Pragma(#text)
+#else
+#define VCDEPLOY_ROWS
+#define VCDEPLOY_ROWS_SUMMING(sum)
+#endif
+
+namespace vcdeploy::training::VCDEPLOY_ISA {
+
+// e^x as in squashing.h: 2^n e^r with r within half of ln 2, the polynomial from the Cephes library.
+static inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    constexpr float kWhole = 12582912.0f;  // 1.5 · 2^23: adding it leaves no room for a fraction
+    const float shifted = x * 1.44269504f + kWhole;
+    const float n = shifted - kWhole;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + (r + 1.0f);
+    std::uint32_t bits;  // the lowest bits of `shifted` are n
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 23) + (127u << 23);
+    float power;
+    std::memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+static inline double exponential(double x) { return std::exp(x); }
+
+template <class T>
+static inline T sigmoid(T x) {
+    return T(1) / (T(1) + exponential(-x));
+}
+static inline float hyperbolic(float x) {
+    const float s = exponential(-2.0f * x);
+    return (1.0f - s) / (1.0f + s);
+}
+static inline double hyperbolic(double x) { return std::tanh(x); }
+
+// w fresh + (1 - w) old; where w is 0 the very bits of old.
+template <class T>
+static inline T blend(T w, T fresh, T old) {
+    const T mixed = w * fresh + (T(1) - w) * old;
+    return w == T(0) ? old : mixed;
+}
+
+template <class T>
+struct VCRNN {
+    static void activate(const Rows<T>& t, int begin, int end) {
+        T* g = t.gates;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) g[i] = hyperbolic(g[i]);
+    }
+
+    static void update(const Rows<T>& t, int begin, int end) {
+        const T *e = t.e, *g = t.gates, *h = t.h;
+        T* next = t.next;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) next[i] = blend(e[i], g[i], h[i]);
+    }
+
+    static T backward(const Rows<T>& t, int end) {
+        const T *e = t.e, *g = t.gates, *h = t.h;
+        T *dh = t.dh, *d = t.d;
+        const T slope = t.slope;
+        T dm = 0;
+        VCDEPLOY_ROWS_SUMMING(dm)
+        for (int i = 0; i < end; ++i) {
+            d[i] = dh[i] * e[i] * (1 - g[i] * g[i]);
+            dm += dh[i] * (g[i] - h[i]) * (slope * e[i] * (1 - e[i]));
+            dh[i] *= 1 - e[i];
+        }
+        return dm;
+    }
+
+    static constexpr UnitTable<T> kTable{activate, nullptr, update, backward, nullptr};
+};
+
+// Gates r, s, g; z = e ⊙ s.
+template <class T>
+struct VCGRU {
+    static void activate(const Rows<T>& t, int begin, int end) {
+        T *r = t.gates, *s = r + t.plane, *reset = t.reset;
+        const T* hbar = t.hbar;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) {
+            r[i] = sigmoid(r[i]);
+            s[i] = sigmoid(s[i]);
+            reset[i] = r[i] * hbar[i];
+        }
+    }
+
+    static void activate_reset(const Rows<T>& t, int begin, int end) {
+        T* g = t.gates + 2 * t.plane;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) g[i] = hyperbolic(g[i]);
+    }
+
+    static void update(const Rows<T>& t, int begin, int end) {
+        const T *e = t.e, *h = t.h, *s = t.gates + t.plane, *g = s + t.plane;
+        T* next = t.next;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) next[i] = blend(e[i] * s[i], g[i], h[i]);
+    }
+
+    static T backward(const Rows<T>& t, int end) {
+        const T *e = t.e, *h = t.h, *s = t.gates + t.plane, *g = s + t.plane;
+        T *dh = t.dh, *d_s = t.d + t.d_plane, *d_g = d_s + t.d_plane;
+        const T slope = t.slope;
+        T dm = 0;
+        VCDEPLOY_ROWS_SUMMING(dm)
+        for (int i = 0; i < end; ++i) {
+            const T z = e[i] * s[i], of_s = dh[i] * (g[i] - h[i]) * s[i];
+            d_g[i] = dh[i] * z * (1 - g[i] * g[i]);
+            d_s[i] = of_s * e[i] * (1 - s[i]);
+            dm += of_s * (slope * e[i] * (1 - e[i]));
+            dh[i] *= 1 - z;
+        }
+        return dm;
+    }
+
+    static void backward_reset(const Rows<T>& t, int begin, int end) {
+        const T *e = t.e, *h = t.h, *r = t.gates;
+        T *d_r = t.d, *dbar = t.dbar;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) {
+            d_r[i] = dbar[i] * (e[i] * h[i]) * r[i] * (1 - r[i]);
+            dbar[i] *= r[i];
+        }
+    }
+
+    static constexpr UnitTable<T> kTable{activate, activate_reset, update, backward, backward_reset};
+};
+
+// Gates i, f, g, o.
+template <class T>
+struct VCLSTM {
+    static void activate(const Rows<T>& t, int begin, int end) {
+        T *in = t.gates, *forget = in + t.plane, *g = forget + t.plane, *out = g + t.plane;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) {
+            in[i] = sigmoid(in[i]);
+            forget[i] = sigmoid(forget[i]);
+            g[i] = hyperbolic(g[i]);
+            out[i] = sigmoid(out[i]);
+        }
+    }
+
+    static void update(const Rows<T>& t, int begin, int end) {
+        const T *e = t.e, *h = t.h, *in = t.gates, *forget = in + t.plane, *g = forget + t.plane, *out = g + t.plane;
+        T *c = t.c, *next = t.next;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) {
+            c[i] = blend(e[i], forget[i] * c[i] + in[i] * g[i], c[i]);
+            next[i] = blend(e[i], out[i] * hyperbolic(c[i]), h[i]);
+        }
+    }
+
+    static T backward(const Rows<T>& t, int end) {
+        const T *e = t.e, *h = t.h, *in = t.gates, *forget = in + t.plane, *g = forget + t.plane, *out = g + t.plane;
+        const T* c = t.c;
+        T *dh = t.dh, *dc = t.dc, *d_i = t.d, *d_f = d_i + t.d_plane, *d_g = d_f + t.d_plane, *d_o = d_g + t.d_plane;
+        const T slope = t.slope;
+        T dm = 0;
+        VCDEPLOY_ROWS_SUMMING(dm)
+        for (int i = 0; i < end; ++i) {
+            const T fresh = forget[i] * c[i] + in[i] * g[i];
+            const T squashed = hyperbolic(e[i] * fresh + (1 - e[i]) * c[i]);
+            const T of_c = dc[i] + dh[i] * e[i] * out[i] * (1 - squashed * squashed);
+            d_i[i] = of_c * e[i] * g[i] * in[i] * (1 - in[i]);
+            d_f[i] = of_c * e[i] * c[i] * forget[i] * (1 - forget[i]);
+            d_g[i] = of_c * e[i] * in[i] * (1 - g[i] * g[i]);
+            d_o[i] = dh[i] * e[i] * squashed * out[i] * (1 - out[i]);
+            dm += (dh[i] * (out[i] * squashed - h[i]) + of_c * (fresh - c[i])) * (slope * e[i] * (1 - e[i]));
+            dc[i] = of_c * (e[i] * forget[i] + (1 - e[i]));
+            dh[i] *= 1 - e[i];
+        }
+        return dm;
+    }
+
+    static constexpr UnitTable<T> kTable{activate, nullptr, update, backward, nullptr};
+};
+
+template <class T>
+static double wide_dot(const T* a, const T* b, int n) {
+    double sum[16] = {};
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int lane = 0; lane < 16; ++lane)
+            sum[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+    for (int lane = 0; i + lane < n; ++lane)
+        sum[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+    for (int width = 8; width > 0; width /= 2)
+        for (int lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
+    return sum[0];
+}
+
+template <class T>
+static T dot(const T* a, const T* b, int n) {
+    T sum = 0;
+    VCDEPLOY_ROWS_SUMMING(sum)
+    for (int i = 0; i < n; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+template <class T>
+static void scale(const T* e, const T* x, T* out, int n) {
+    VCDEPLOY_ROWS
+    for (int i = 0; i < n; ++i) out[i] = e[i] * x[i];
+}
+
+template <class T>
+static void add_scaled(T factor, const T* x, T* out, int n) {
+    VCDEPLOY_ROWS
+    for (int i = 0; i < n; ++i) out[i] += factor * x[i];
+}
+
+template <class T>
+static void add_product(const T* e, const T* x, T* out, int n) {
+    VCDEPLOY_ROWS
+    for (int i = 0; i < n; ++i) out[i] += e[i] * x[i];
+}
+
+template <class T>
+static constexpr Table<T> kTable{
+    kPanelRows<T>, multiply<T>, add_outer<T>, wide_dot<T>, dot<T>, scale<T>, add_scaled<T>, add_product<T>,
+    {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
+
+}  // namespace vcdeploy::training::VCDEPLOY_ISA

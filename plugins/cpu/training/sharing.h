@@ -1,0 +1,20 @@
+// Work in numbered pieces for a team: whoever is free takes the next. Which thread makes a piece changes no bit of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "threads.h"
+
+namespace vcdeploy::training {
+
+// work(number, member) for every number below count. products: what it comes to in multiply-adds.
+template <class Work>
+void share_out(Team& team, int count, std::int64_t products, const Work& work) {
+    std::atomic<int> next{0};
+    team.share(products, [&](Part part) {
+        for (int number; (number = next.fetch_add(1, std::memory_order_relaxed)) < count;) work(number, part.member);
+    });
+}
+
+}  // namespace vcdeploy::training

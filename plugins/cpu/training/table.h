@@ -1,0 +1,90 @@
+// What is compiled once for every instruction set: the product, and the units' equations row by row.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels.h"
+
+namespace vcdeploy::training {
+
+constexpr int kGroup = 6;     // tokens that a tile multiplies at once
+constexpr int kPadding = 32;  // a multiple of every panel: rows of working memory are rounded up to it
+
+// One token of a product: y (+)= W x, from column `from` to column `to`. In a list, both only ever fall; x is zero
+// between its own `to` and that of the five before it, and between its own `from` and that of the five after it.
+template <class T>
+struct Operand {
+    const T* x;
+    T* y;
+    int from, to;
+};
+
+// A token's rows. Gate k of `gates` and `q` lies at k * plane, of `d` at k * d_plane. What a function does not name may
+// be null.
+template <class T>
+struct Rows {
+    const T* h;  // before the step
+    const T* e;
+    T* gates;
+    std::ptrdiff_t plane;
+    T* hbar;
+    T* reset;  // VCGRU: r ⊙ hbar
+    T* c;      // VCLSTM: the cell before the step; update() changes it
+    T* next;   // h after the step
+
+    T* dh;
+    T* dc;
+    T* d;  // of the gates' sums
+    std::ptrdiff_t d_plane;
+    T* dbar;  // of hbar; in VCGRU first of r ⊙ hbar
+    T slope;  // de/dm is slope * e * (1 - e)
+};
+
+// f(rows, begin, end) for rows begin ≤ i < end of a token.
+template <class T>
+using RowsOf = void (*)(const Rows<T>&, int begin, int end);
+
+template <class T>
+struct UnitTable {
+    RowsOf<T> activate;        // sums -> gates; VCGRU: r and z, and r ⊙ hbar
+    RowsOf<T> activate_reset;  // VCGRU: the gate that reads r ⊙ hbar
+    RowsOf<T> update;          // next, and c
+    // dh -> d of the gates that it reaches directly; dh and dc shrink to what passes the gates by. Returns the direct
+    // part of dm. For rows below end.
+    T (*backward)(const Rows<T>&, int end);
+    RowsOf<T> backward_reset;  // VCGRU: dbar of r ⊙ hbar -> d of r, dbar of hbar
+};
+
+template <class T>
+struct Table {
+    int panel;  // rows of one
+
+    // Adds to (or sets) y [at, at + panel) of every operand. panel: [column][row of the panel].
+    void (*multiply)(const T* panel, const Operand<T>* operands, int count, std::ptrdiff_t x_at, std::ptrdiff_t y_at,
+                     bool accumulate);
+    // out [rows][columns] += Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
+    // out has rows `stride` apart; rows up to kGroup and columns up to a panel.
+    void (*add_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns);
+
+    double (*wide_dot)(const T* a, const T* b, int n);  // summed in double, element i in running sum i mod 16
+    T (*dot)(const T* a, const T* b, int n);
+    void (*scale)(const T* e, const T* x, T* out, int n);          // out = e ⊙ x
+    void (*add_scaled)(T factor, const T* x, T* out, int n);       // out += factor * x
+    void (*add_product)(const T* e, const T* x, T* out, int n);    // out += e ⊙ x
+
+    UnitTable<T> units[3];  // by Unit
+};
+
+struct Tables {
+    const char* name;
+    Table<float> single;
+    Table<double> twice;
+};
+
+extern const Tables kPortable;
+#ifdef VCDEPLOY_X86
+extern const Tables kAvx2;
+extern const Tables kAvx512;
+#endif
+
+}  // namespace vcdeploy::training

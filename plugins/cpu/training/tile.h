@@ -1,0 +1,99 @@
+// The product: a panel of weights times up to six tokens at once, all sums in registers. Where the time goes.
+//
+// Two vectors of rows times six tokens make twelve sums, beside two registers for the weights and one for an
+// activation: the sixteen that AVX2 has. Every weight that is loaded is used six times.
+//
+// Included by the file of each instruction set after lanes.h.
+#pragma once
+
+#include "training/table.h"
+
+namespace vcdeploy::training::VCDEPLOY_ISA {
+
+template <class T>
+constexpr int kPanelRows = 2 * kLanes<T>;
+
+// y[s][0 … panel) (+)= Σ_k w[k][0 … panel) x[s][k * stride], k below n.
+template <class T, int S>
+static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::ptrdiff_t stride, T* const* y,
+                        bool accumulate) {
+    constexpr int L = kLanes<T>;
+    const T* from[S];
+    Vector<T> low[S], high[S];
+#pragma GCC unroll 6
+    for (int s = 0; s < S; ++s) {
+        from[s] = x[s];
+        low[s] = high[s] = all(T(0));
+        prefetch(y[s]);
+    }
+    for (std::ptrdiff_t k = 0; k < n; ++k, w += 2 * L) {
+        const Vector<T> w_low = load(w), w_high = load(w + L);
+#pragma GCC unroll 6
+        for (int s = 0; s < S; ++s) {
+            const Vector<T> one = all(from[s][k * stride]);
+            low[s] = low[s] + w_low * one;
+            high[s] = high[s] + w_high * one;
+        }
+    }
+#pragma GCC unroll 6
+    for (int s = 0; s < S; ++s) {
+        if (accumulate) {
+            low[s] = load(y[s]) + low[s];
+            high[s] = load(y[s] + L) + high[s];
+        }
+        store(y[s], low[s]);
+        store(y[s] + L, high[s]);
+    }
+}
+
+template <class T>
+static void tile_of(int count, const T* w, std::ptrdiff_t n, const T* const* x, std::ptrdiff_t stride, T* const* y,
+                    bool accumulate) {
+    switch (count) {
+        case 1: return tile<T, 1>(w, n, x, stride, y, accumulate);
+        case 2: return tile<T, 2>(w, n, x, stride, y, accumulate);
+        case 3: return tile<T, 3>(w, n, x, stride, y, accumulate);
+        case 4: return tile<T, 4>(w, n, x, stride, y, accumulate);
+        case 5: return tile<T, 5>(w, n, x, stride, y, accumulate);
+        default: return tile<T, 6>(w, n, x, stride, y, accumulate);
+    }
+}
+
+template <class T>
+static void multiply(const T* panel, const Operand<T>* operands, int count, std::ptrdiff_t x_at, std::ptrdiff_t y_at,
+                     bool accumulate) {
+    // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
+    for (int groups = (count + kGroup - 1) / kGroup; groups > 0; --groups) {
+        const int size = (count + groups - 1) / groups;
+        const int from = operands[size - 1].from, to = operands[0].to;
+        const T* x[kGroup] = {};
+        T* y[kGroup] = {};
+        for (int s = 0; s < size; ++s) {
+            x[s] = operands[s].x + x_at + from;
+            y[s] = operands[s].y + y_at;
+        }
+        const std::ptrdiff_t columns = to > from ? to - from : 0;
+        tile_of<T>(size, panel + static_cast<std::ptrdiff_t>(from) * kPanelRows<T>, columns, x, 1, y, accumulate);
+        operands += size;
+        count -= size;
+    }
+}
+
+template <class T>
+static void add_outer(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns) {
+    constexpr int P = kPanelRows<T>;
+    const bool whole = columns == P;
+    T part[kGroup * P];
+    const T* x[kGroup] = {};
+    T* y[kGroup] = {};
+    for (int s = 0; s < rows; ++s) {
+        x[s] = d + s;
+        y[s] = whole ? out + s * stride : part + s * P;
+    }
+    tile_of<T>(rows, inputs, count, x, kGroup, y, whole);
+    if (whole) return;
+    for (int s = 0; s < rows; ++s)
+        for (int i = 0; i < columns; ++i) out[s * stride + i] += part[s * P + i];
+}
+
+}  // namespace vcdeploy::training::VCDEPLOY_ISA

@@ -1,0 +1,163 @@
+"""The training passes of every instruction set: steps held to the reference, gradients to its autograd."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES, EPSILON, GATES, Case
+from plugins.bounds import ROUNDING, reference_step, step_bounds
+from torch import Tensor
+
+from vcdeploy import _native
+from vcdeploy.kernels import native
+from vcdeploy.units import cells
+from vcdeploy.units.scheduler import active, mask, share
+
+ISAS = _native.instruction_sets()
+REFERENCE: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "vcrnn": cells.vcrnn,
+    "vcgru": cells.vcgru,
+    "vclstm": cells.vclstm,
+}
+# Sorted batches, tiles of every size, more tokens than a block and a stretch hold.
+WIDE = [
+    Case(unit, T, B, D, level, sharpness)
+    for unit in GATES
+    for T, B, D, level, sharpness in [
+        (3, 13, 97, "ragged", 1.0),
+        (20, 32, 40, "ragged", 1.0),
+        (2, 32, 130, "ragged", 0.2),
+    ]
+]
+
+
+def forward(case: Case, inputs: list[Tensor], isa: str = "auto") -> tuple[Tensor, ...]:
+    return native.forward(case.unit, *inputs, case.sharpness, EPSILON, isa=isa)
+
+
+def backward(case: Case, inputs: list[Tensor], isa: str = "auto", seed: int = 5) -> tuple[Tensor, ...]:
+    """Gradients for random gradients of the outputs."""
+    X, H0, U, V, u, v, _, *cell = inputs
+    Y, H, M, *C = forward(case, inputs, isa)
+    draw = torch.Generator().manual_seed(seed)
+    d = [torch.randn(each.shape, generator=draw, dtype=X.dtype) for each in (Y, H, M, *C)]
+    return native.backward(case.unit, *d, X, H0, U, V, u, v, *cell, Y, M, case.sharpness, EPSILON, isa=isa)
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+
+
+@pytest.fixture
+def threads() -> Any:
+    """Sets PyTorch's number of threads, which the passes take, for one test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("case", [*CASES, *WIDE], ids=str)
+def test_every_step_is_the_reference_step(case: Case, isa: str) -> None:
+    X, H, U, V, u, v, b, *cell = case.inputs(torch.float32)
+    H[:, ::3] = -0.0  # past the active dimensions its sign has to stay
+    weights = [each.double() for each in (U, V, u, v, b)]
+    for t in range(case.T):
+        y, after, M, *after_cell = forward(case, [X[t : t + 1], H, U, V, u, v, b, *cell], isa)
+        assert torch.equal(y[0], after)
+        x, h, *c = (each.double() for each in (X[t], H, *cell))
+        m = M[0].double()
+        assert (m - share(x, h, *weights[2:])).abs().max() <= ROUNDING
+        e = mask(m, case.D, case.sharpness, EPSILON)
+        wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
+        bounds = step_bounds(case.unit, "f32", x, h, e, weights, c)
+        for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):
+            excess = ((got - want).abs() - bound).max().item()
+            assert excess <= 0, f"{name} of step {t} is {excess:.2e} beyond its bound"
+        past = torch.arange(1, case.D + 1) > active(m, case.D, case.sharpness, EPSILON).unsqueeze(-1)
+        for before, now in zip((H, *cell), (after, *after_cell), strict=True):
+            assert torch.equal(now.view(torch.int32)[past], before.view(torch.int32)[past])
+        H, cell = after, after_cell
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("case", [case for case in [*CASES, *WIDE] if case.T > 1], ids=str)
+def test_a_sequence_is_its_steps_and_runs_repeat(case: Case, isa: str) -> None:
+    X, h, *weights = case.inputs(torch.float32)
+    cell = weights[5:]
+    whole = forward(case, [X, h, *weights], isa)
+    assert all(map(same_bits, whole, forward(case, [X, h, *weights], isa)))
+    Y, H, M, *C = whole
+    for t in range(case.T):
+        y, h, m, *cell = forward(case, [X[t : t + 1], h, *weights[:5], *cell], isa)
+        assert same_bits(y[0], Y[t]) and same_bits(m[0], M[t])
+    assert same_bits(h, H) and all(map(same_bits, cell, C))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("case", [*CASES, *WIDE], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_are_the_references(case: Case, dtype: torch.dtype, isa: str) -> None:
+    inputs = case.inputs(dtype)
+    of_kernel = backward(case, inputs, isa)
+    known = [each.clone().requires_grad_() for each in inputs]
+    outputs = REFERENCE[case.unit](*known, case.sharpness, EPSILON)
+    draw = torch.Generator().manual_seed(5)
+    d = [torch.randn(each.shape, generator=draw, dtype=dtype) for each in outputs]
+    # Rounding of sums of up to T·B·D products, and through the slope of the mask in what passes m.
+    bound = torch.finfo(dtype).eps * case.T * (case.B * case.D) ** 0.5 * (1 + case.sharpness * case.D / 4)
+    names = ("X", "H0", "U", "V", "u", "v", "b", "C0")
+    for name, one, other in zip(names, torch.autograd.grad(outputs, known, d), of_kernel, strict=False):
+        assert (one - other).abs().max().item() <= bound * max(1, one.abs().max().item()), name
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("unit", GATES)
+def test_threads_give_the_same_bits(unit: str, isa: str, threads: Callable[[int], None]) -> None:
+    case = Case(unit, 5, 32, 150, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    results = []
+    for number in (1, 2, 3, 2):
+        threads(number)
+        results.append([*forward(case, inputs, isa), *backward(case, inputs, isa)[:4]])
+    for other in results[1:]:
+        assert all(map(same_bits, results[0], other))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("unit", GATES)
+def test_nothing_past_the_active_dimensions_is_read(unit: str, isa: str) -> None:
+    case = Case(unit, 6, 9, 150, "edge", 1.0)  # 64 of 150 are active, in every step
+    inputs = case.inputs(torch.float32)
+    poisoned = [each.clone() for each in inputs]
+    for matrix in poisoned[2:4]:
+        for gate in matrix.split(case.D):
+            gate[64:], gate[:, 64:] = torch.nan, torch.nan
+    assert all(map(same_bits, forward(case, inputs, isa), forward(case, poisoned, isa)))
+    clean = backward(case, inputs, isa)
+    assert all(map(same_bits, clean, backward(case, poisoned, isa)))
+    for matrix in clean[2:4]:
+        for gate in matrix.split(case.D):
+            assert gate[:64, :64].ne(0).all() and not gate[64:].any() and not gate[:, 64:].any()
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_small_numbers_count_again_afterwards(unit: str) -> None:
+    case = Case(unit, 3, 2, 20, "ragged", 1.0)
+    backward(case, case.inputs(torch.float32))
+    assert np.float32(1e-40) * np.float32(0.5) > 0
+
+
+def test_what_is_wrong_is_said() -> None:
+    case = Case("vcgru", 3, 2, 20, "ragged", 1.0)
+    X, *rest = case.inputs(torch.float32)
+    with pytest.raises(ValueError, match=r"H0 must have the shape \[2, 20\], not \[2, 19\]"):
+        forward(case, [X, rest[0][:, :-1], *rest[1:]])
+    with pytest.raises(TypeError, match="U must be an array of float32"):
+        forward(case, [X, rest[0], rest[1].double(), *rest[2:]])
+    with pytest.raises(ValueError, match="no instruction set 'abacus'"):
+        forward(case, [X, *rest], isa="abacus")
+    with pytest.raises(ValueError, match="vclstm needs its cell"):
+        native.forward("vclstm", X, *rest, 1.0, EPSILON)

@@ -1,0 +1,101 @@
+"""The passes of plugins/cpu/training for PyTorch tensors: forward and backward that skip, on a CPU.
+
+`takes` says for which inputs they stand in for the PyTorch path. What is not finite is not theirs: past the active
+dimensions they read nothing, and a NaN there would not spread as it does in the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+try:
+    from vcdeploy import _native
+
+    FAULT = None
+except ImportError as error:
+    FAULT = str(error)
+
+GATES = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}
+
+
+def trains() -> str:
+    """What runs the ops on this machine's CPU, in words."""
+    if FAULT is not None:
+        return f"PyTorch, which computes all of the state: no native kernels ({FAULT})"
+    return f"native kernels that skip, {_native.instruction_sets()[0]}, threads: {torch.get_num_threads()}"
+
+
+def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: float) -> bool:
+    """Whether the kernels take these: others are H0, U, V, u, v, then any with the shape of one of these, X, M or b."""
+    if FAULT is not None or X.dtype not in (torch.float32, torch.float64) or X.dim() != 3 or X.numel() == 0:
+        return False
+    T, B, D = X.shape
+    matrix = (GATES[unit] * D, D)
+    first = [(B, D), matrix, matrix, (D,), (D,)]
+    known = {*first, (T, B, D), (T, B), (1,)}
+    return (
+        0 < sharpness < math.inf
+        and 0 < epsilon < 0.5
+        and all(each.device.type == "cpu" and each.dtype == X.dtype for each in (X, *others))
+        and [tuple(each.shape) for each in others[:5]] == first
+        and all(tuple(each.shape) in known for each in others[5:])
+        and all(math.isfinite(each.sum().item()) for each in (X, *others))
+    )
+
+
+def forward(
+    unit: str,
+    X: Tensor,
+    H0: Tensor,
+    U: Tensor,
+    V: Tensor,
+    u: Tensor,
+    v: Tensor,
+    b: Tensor,
+    *rest: Any,
+    isa: str = "auto",
+) -> tuple[Tensor, ...]:
+    """Y, H, M and, for vclstm, C. rest: C0 for vclstm, sharpness, epsilon."""
+    *cell, sharpness, epsilon = rest
+    Y, M = X.new_empty(X.shape), X.new_empty(X.shape[:2])
+    C = [each.clone(memory_format=torch.contiguous_format) for each in cell]
+    _native.train_forward(
+        unit, *map(_array, (X, H0, U, V, u, v)), b.item(), _array(*C) if C else None, _array(Y), _array(M),
+        sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
+    )  # fmt: skip
+    return Y, Y[-1].clone(), M, *C
+
+
+def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str = "auto") -> tuple[Tensor, ...]:
+    """Gradients of X, H0, U, V, u, v, b and, for vclstm, C0.
+
+    rest: dC for vclstm, X, H0, U, V, u, v, C0 for vclstm, Y, M, sharpness, epsilon.
+    """
+    *tensors, sharpness, epsilon = rest
+    cell_gradients, cells = [], []
+    if unit == "vclstm":
+        cell_gradients = [tensors.pop(0).clone(memory_format=torch.contiguous_format)]
+        cells = [tensors.pop(6)]
+    X, H0, U, V, u, v, Y, M = tensors
+    dX, dS = X.new_empty(X.shape), M.new_empty(M.shape)
+    dU, dV = U.new_zeros(U.shape), V.new_zeros(V.shape)
+    dh = dH.clone(memory_format=torch.contiguous_format)
+    _native.train_backward(
+        unit, *map(_array, (dY, dM, X, H0, U, V, u, v)), _array(*cells) if cells else None, _array(Y), _array(M),
+        _array(dh), _array(*cell_gradients) if cells else None, *map(_array, (dX, dU, dV, dS)),
+        sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
+    )  # fmt: skip
+    of_states = dS[1:].flatten() @ Y[:-1].flatten(0, 1) + dS[0] @ H0
+    of_inputs = dS.flatten() @ X.flatten(0, 1)
+    return dX, dh, dU, dV, of_states, of_inputs, dS.sum().view(1), *cell_gradients
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """The same memory, where it is contiguous."""
+    array: NDArray[Any] = tensor.detach().contiguous().numpy()
+    return array
