@@ -291,6 +291,14 @@ def test_too_little_memory_is_said(vcgru: tuple[Path, Path], monkeypatch: pytest
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_other_integers_are_tokens_too(backend: str, vcgru: tuple[Path, Path]) -> None:
+    need(backend)
+    model, tokens = load(vcgru[1], backend, threads=2), np.array([[1], [2]])
+    for one, other in zip(model.run(tokens), model.run(tokens.astype(np.uint8)), strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_wrong_arrays_are_met_with_the_same_words(backend: str, vcgru: tuple[Path, Path]) -> None:
     need(backend)
     model = load(vcgru[1], backend)
@@ -298,6 +306,10 @@ def test_wrong_arrays_are_met_with_the_same_words(backend: str, vcgru: tuple[Pat
         model.run(np.array([[0.5]]))
     with pytest.raises(VcdeployError, match=r"integers of shape \[T, B\]"):
         model.run(np.array([1, 2]))
+    with pytest.raises(VcdeployError, match=r"not int64 \[0, 1\]"):
+        model.run(np.zeros((0, 1), np.int64))
+    with pytest.raises(VcdeployError, match="no symbol -1"):
+        model.run(np.array([[3, -1]]))
     with pytest.raises(VcdeployError, match=r"no symbol 9; the ids of .* are 0 to 8"):
         model.run(np.array([[9]]))
     with pytest.raises(VcdeployError, match=r"state of shape \[2, 1, 24\] here, not \[1, 1, 24\]"):

@@ -241,33 +241,6 @@ def test_a_foreign_onnx_file(tmp_path: Path) -> None:
         OnnxRuntimeModel(tmp_path / "f.onnx")
 
 
-@pytest.mark.parametrize(
-    ("tokens", "state", "said"),
-    [
-        (np.zeros(3, np.int64), None, r"shape \[T, B\].*not int64 \[3\]"),
-        (np.zeros((0, 1), np.int64), None, r"not int64 \[0, 1\]"),
-        (np.zeros((1, 1), np.float32), None, "not float32"),
-        (np.full((1, 1), 8), None, "there is no symbol 8; the ids of the model are 0 to 7"),
-        (np.full((1, 1), -1), None, "there is no symbol -1"),
-        (
-            np.zeros((1, 2), np.int64),
-            np.zeros((2, 1, 24), np.float32),
-            r"state of shape \[2, 2, 24\] here, not \[2, 1, 24\]",
-        ),
-    ],
-)
-def test_wrong_inputs(tokens: Any, state: Any, said: str, vcgru: ModelProto) -> None:
-    with pytest.raises(VcdeployError, match=said):
-        OnnxRuntimeModel(vcgru.SerializeToString()).run(tokens, state)
-
-
-def test_other_integers_are_tokens_too(vcgru: ModelProto) -> None:
-    loaded = OnnxRuntimeModel(vcgru.SerializeToString(), threads=2)
-    tokens = np.array([[1], [2]])
-    for one, other in zip(loaded.run(tokens), loaded.run(tokens.astype(np.uint8)), strict=True):
-        assert np.array_equal(one, other)
-
-
 def test_without_onnx_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, vcgru: ModelProto) -> None:
     monkeypatch.setattr("vcdeploy.extras.find_spec", lambda name: None)
     with pytest.raises(

@@ -112,11 +112,10 @@ class Model:
         return sampling.generate(self._runner, ids, length, **settings)
 
     def _check_ids(self, ids: NDArray[Any]) -> None:
-        outside = ids[(ids < 0) | (ids >= len(self.vocab))]
-        if outside.size:
-            raise VcdeployError(
-                f"there is no symbol {outside[0]}; the ids of {self.name} are 0 to {len(self.vocab) - 1}"
-            )
+        low, high = (ids.min(), ids.max()) if ids.size > 1 else (ids.item(), ids.item())
+        if low < 0 or high >= len(self.vocab):
+            outside = low if low < 0 else high
+            raise VcdeployError(f"there is no symbol {outside}; the ids of {self.name} are 0 to {len(self.vocab) - 1}")
 
 
 def load(path: str | Path, backend: str = "auto", precision: str | None = None, threads: int = 1) -> Model:

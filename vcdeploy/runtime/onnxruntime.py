@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CUSTOM_OP, FUNCTION_BODY = "custom op", "function body"
 DENSE = ("rnn", "gru", "lstm")
+OUTPUTS = ("logits", "state_out", "compute")
 
 
 class OnnxRuntimeModel:
@@ -63,21 +64,10 @@ class OnnxRuntimeModel:
 
         position, how many symbols came before, is there for the common interface: no exported unit needs it.
         """
-        if tokens.ndim != 2 or 0 in tokens.shape or not np.issubdtype(tokens.dtype, np.integer):
-            raise VcdeployError(
-                f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
-            )
-        if tokens.min() < 0 or tokens.max() >= len(self.vocab):
-            outside = tokens[(tokens < 0) | (tokens >= len(self.vocab))][0]
-            raise VcdeployError(f"there is no symbol {outside}; the ids of {self.name} are 0 to {len(self.vocab) - 1}")
-        shape = (self._rows, tokens.shape[1], self.config["dim"])
         if state is None:
-            state = np.zeros(shape, np.float32)
-        if state.shape != shape:
-            raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
-        feed = {"tokens": tokens.astype(np.int64, copy=False), "state": state.astype(np.float32, copy=False)}
+            state = np.zeros((self._rows, tokens.shape[1], self.config["dim"]), np.float32)
         try:
-            logits, after, compute = self._session.run(["logits", "state_out", "compute"], feed)
+            logits, after, compute = self._session.run(OUTPUTS, {"tokens": tokens, "state": state})
         except Exception as error:  # its errors have no common type of their own
             reason = str(error).strip().splitlines()[0]
             raise VcdeployError(f"ONNX Runtime can't run {self.name} ({self.form}): {reason}") from error
