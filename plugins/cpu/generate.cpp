@@ -20,7 +20,8 @@ void Model::generate(const std::int64_t* prime, int n, const double* uniforms, i
         last = count - 1;
     }
     for (int t = 0; t < length; ++t) {
-        out[t] = sampler.choose(logits_of(last), uniforms[t]);
+        read_out(last, 1);
+        out[t] = sampler.choose(logits_.data(), uniforms[t]);
         if (t + 1 == length) break;
         advance(out + t, 1, 1, compute, layers());
         compute += layers();

@@ -54,6 +54,20 @@ struct Part {
 
 using Phase = void (*)(const Step&, Part);
 
+// logits = W h + bias for some tokens.
+struct OutputCall {
+    int tokens;
+    const float* h;  // [tokens, dim], a row every h_stride
+    std::size_t h_stride;
+    int dim;
+    const float* bias;  // [count, rounded up to a panel]
+    int count;          // rows of W
+    float* logits;      // [tokens, count rounded up to a panel], a row every logits_stride
+    std::size_t logits_stride;
+};
+
+constexpr int kOutputTogether = 3;  // tokens that share a read of the output layer
+
 constexpr int kReadTogether = 128;  // floats: what `sum` takes is a multiple of them
 
 struct Kernels {
@@ -71,8 +85,8 @@ struct Kernels {
     // What a step does with its rows; all threads finish the first phase before any starts the second.
     Phase phases[3][2];  // by unit; null where there is no second
 
-    // logits [rounded up to a panel] = W h + bias, W in plain panels with `dim` columns. Not for int8.
-    void (*output)(const PackedWeights& W, const float* h, int dim, const float* bias, int count, float* logits, Part);
+    // W in plain panels. Not for int8.
+    void (*output)(const PackedWeights& W, const OutputCall& call, Part);
 
     // Σ values, in any order: to read them, as fast as they come.
     float (*sum)(const float* values, std::size_t count);

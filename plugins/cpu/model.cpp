@@ -16,7 +16,7 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
       output_(weights.output, vocab_, dim_, options.precision), bias_(rounded_up(vocab_, kPanel)),
       stepper_(unit_, dim_, options.softness, *options.kernels, options.threads),
       state_(stepper_.padded() * weights.layers.size() * state_rows_of(unit_)), rows_(stepper_.padded() * kChunk),
-      logits_(rounded_up(vocab_, kPanel)) {
+      logits_(static_cast<std::size_t>(kOutputTogether) * rounded_up(vocab_, kPanel)) {
     for (std::size_t token = 0; token < static_cast<std::size_t>(vocab_); ++token)
         weights.embedding.read(token, embedding_.data() + token * dim_);
     std::copy_n(weights.bias, vocab_, bias_.data());
@@ -70,12 +70,13 @@ void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, f
     }
 }
 
-const float* Model::logits_of(int place) {
-    const float* h = rows_.data() + place * stepper_.padded();
-    stepper_.team().share(std::int64_t{vocab_} * dim_, [&](Part part) {
-        kernels().output(output_.view(), h, dim_, bias_.data(), vocab_, logits_.data(), part);
-    });
-    return logits_.data();
+// The logits of at most kOutputTogether rows, to logits_.
+void Model::read_out(int first, int count) {
+    const std::size_t padded = stepper_.padded();
+    const OutputCall call{count, rows_.data() + first * padded, padded, dim_, bias_.data(), vocab_, logits_.data(),
+                          static_cast<std::size_t>(rounded_up(vocab_, kPanel))};
+    stepper_.team().share(std::int64_t{vocab_} * dim_ * count,
+                          [&](Part part) { kernels().output(output_.view(), call, part); });
 }
 
 void Model::run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
@@ -89,8 +90,13 @@ void Model::run(const std::int64_t* tokens, int T, int B, const float* state, fl
             const int count = std::min(kChunk, T - from);
             const std::size_t first = from * batch + n;
             advance(tokens + first, batch, count, compute + first * layers(), batch * layers());
-            for (int t = 0; t < count; ++t)
-                std::copy_n(logits_of(t), vocab_, logits + (first + t * batch) * vocab_);
+            for (int t = 0; t < count; t += kOutputTogether) {
+                const int together = std::min(kOutputTogether, count - t);
+                read_out(t, together);
+                for (int i = 0; i < together; ++i)
+                    std::copy_n(logits_.data() + static_cast<std::size_t>(i) * rounded_up(vocab_, kPanel), vocab_,
+                                logits + (first + (t + i) * batch) * vocab_);
+            }
         }
         write_state(state_out + n * dim_, stride);
     }

@@ -63,7 +63,7 @@ class Model {
     void read_state(const float* state, std::size_t stride);
     void write_state(float* state, std::size_t stride) const;
     void advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute, std::size_t compute_stride);
-    const float* logits_of(int place);
+    void read_out(int first, int count);
 
     Unit unit_;
     int dim_, vocab_;
@@ -77,7 +77,7 @@ class Model {
     Stepper stepper_;
     Buffer<float> state_;   // [S, padded]
     Buffer<float> rows_;    // [kChunk, padded], what the last layer put out
-    Buffer<float> logits_;  // [vocab, rounded up to a panel]
+    Buffer<float> logits_;  // [kOutputTogether, vocab rounded up to a panel]
 };
 
 }  // namespace vcdeploy

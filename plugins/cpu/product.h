@@ -160,23 +160,63 @@ static inline void multiply_input(const Step& s, Part mine) {
         multiply<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.sums, kSize, s.counts);
 }
 
-template <class Weight>
-static void output_panels(const void* weights, const float* h, int dim, const float* bias, int count, float* logits,
-                          Part mine) {
-    const auto* w = static_cast<const Weight*>(weights);
-    for (int panel = mine.member; panel < panels_of(count); panel += mine.members) {
-        float* out = logits + panel * kPanel;
-        store(out, load(bias + panel * kPanel));
-        multiply_columns<1>(w + static_cast<std::size_t>(panel) * dim * kPanel, h, dim, out);
+// Some panels of the output layer for some tokens at once: a weight is widened once for all of these tokens, a number of
+// h is spread over a register once for all of these panels. Each sum is of two, of even and of odd columns, whatever
+// the block: so a token's logits are the same bits, alone or among others.
+template <int Panels, int Tokens, class Weight>
+static inline void output_block(const Weight* w, const OutputCall& call, int panel, int token) {
+    const std::size_t size = static_cast<std::size_t>(call.dim) * kPanel;
+    const float* h = call.h + token * call.h_stride;
+    w += panel * size;
+    Rows sum[2][Panels][Tokens];
+    const auto add = [&](int j, Rows(&into)[Panels][Tokens]) {
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) {
+            const Rows weights = widened(w + p * size + j * kPanel);
+#pragma GCC unroll 8
+            for (int t = 0; t < Tokens; ++t)
+                into[p][t] = multiply_add(all(h[t * call.h_stride + j]), weights, into[p][t]);
+        }
+    };
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            sum[0][p][t] = load(call.bias + (panel + p) * kPanel);
+            sum[1][p][t] = all(0.0f);
+        }
+    int j = 0;
+    for (; j + 2 <= call.dim; j += 2) {
+        add(j, sum[0]);
+        add(j + 1, sum[1]);
     }
+    if (j < call.dim) add(j, sum[0]);
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t)
+            store(call.logits + (token + t) * call.logits_stride + (panel + p) * kPanel, sum[0][p][t] + sum[1][p][t]);
 }
 
-static void output(const PackedWeights& W, const float* h, int dim, const float* bias, int count, float* logits,
-                   Part mine) {
+template <class Weight>
+static void output_panels(const void* weights, const OutputCall& call, Part mine) {
+    const auto* w = static_cast<const Weight*>(weights);
+    const int panels = panels_of(call.count);
+    int token = 0;
+    for (; token + kOutputTogether <= call.tokens; token += kOutputTogether)
+        for (int panel = mine.member; panel < panels; panel += mine.members)
+            output_block<1, kOutputTogether>(w, call, panel, token);
+    for (; token < call.tokens; ++token)
+        for (int panel = 2 * mine.member; panel < panels; panel += 2 * mine.members)
+            if (panel + 1 < panels) output_block<2, 1>(w, call, panel, token);
+            else output_block<1, 1>(w, call, panel, token);
+}
+
+static void output(const PackedWeights& W, const OutputCall& call, Part mine) {
     switch (W.precision) {
-        case Precision::f32: output_panels<float>(W.weights, h, dim, bias, count, logits, mine); break;
-        case Precision::f16: output_panels<Half>(W.weights, h, dim, bias, count, logits, mine); break;
-        case Precision::bf16: output_panels<Bfloat16>(W.weights, h, dim, bias, count, logits, mine); break;
+        case Precision::f32: output_panels<float>(W.weights, call, mine); break;
+        case Precision::f16: output_panels<Half>(W.weights, call, mine); break;
+        case Precision::bf16: output_panels<Bfloat16>(W.weights, call, mine); break;
         case Precision::int8: break;  // never packed: see PanelMatrix
     }
 }
