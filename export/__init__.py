@@ -4,6 +4,6 @@ Nothing here needs PyTorch but vcdeploy.export.parity, the check against it.
 """
 
 from .functions import attach_functions
-from .graph import build
+from .graph import assemble, build
 
-__all__ = ["attach_functions", "build"]
+__all__ = ["assemble", "attach_functions", "build"]

@@ -28,6 +28,7 @@ from .precision import PRECISIONS, Array, Weights
 from .steps import GATES
 
 if TYPE_CHECKING:
+    from vcdeploy.corpora import Vocabulary
     from vcdeploy.training.checkpoint import Checkpoint
 
 CONFIG_KEY, VOCAB_KEY = "vcdeploy.config", "vcdeploy.vocab"
@@ -57,7 +58,19 @@ def build(
     if not OLDEST_OPSET <= opset <= newest_opset():
         raise VcdeployError(f"--opset must be {OLDEST_OPSET} to {newest_opset()}, not {opset}")
     parameters = {name: each.float().numpy() for name, each in checkpoint.build().state_dict().items()}
-    config = _config(checkpoint, precision, bucketed)
+    training = {name: checkpoint.progress[name] for name in ("step", "epoch") if name in checkpoint.progress}
+    config = {**checkpoint.config, "precision": precision, "bucketed": bucketed, "training": training}
+    return assemble(config, checkpoint.vocab, parameters, opset)
+
+
+def assemble(
+    config: dict[str, Any], vocab: "Vocabulary", parameters: dict[str, Array], opset: int = DEFAULT_OPSET
+) -> ModelProto:
+    """The model of weights by their names in a checkpoint; needs no PyTorch.
+
+    config becomes vcdeploy.config: how to run the model (unit, dim, layers, precision, bucketed, …), and its origin.
+    """
+    unit, precision, bucketed = config["unit"], config["precision"], config["bucketed"]
     nodes = Nodes()
     weights = Weights(nodes, precision)
     _add_weights(weights, unit, config["layers"], parameters)
@@ -72,13 +85,13 @@ def build(
     scores = nodes.add("MatMul", x, nodes.add("Transpose", weights.whole("output.weight"), perm=[1, 0]))
     nodes.add("Add", scores, weights.whole("output.bias"), output="logits")
 
-    D, rows, vocab = config["dim"], len(states), len(checkpoint.vocab)
+    D, rows = config["dim"], len(states)
     graph = helper.make_graph(
         nodes.nodes,
         f"{unit}_language_model",
         [_value("tokens", ["T", "B"], TensorProto.INT64), _value("state", [rows, "B", D])],
         [
-            _value("logits", ["T", "B", vocab]),
+            _value("logits", ["T", "B", len(vocab)]),
             _value("state_out", [rows, "B", D]),
             _value("compute", ["T", "B", config["layers"]]),
         ],
@@ -89,7 +102,7 @@ def build(
     ir_version = max(9, helper.find_min_ir_version_for(opsets))
     model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
     model.producer_name, model.producer_version = "vcdeploy", __version__
-    symbols = json.dumps(checkpoint.vocab.symbols, ensure_ascii=False)
+    symbols = json.dumps(vocab.symbols, ensure_ascii=False)
     helper.set_model_props(model, {CONFIG_KEY: json.dumps(config), VOCAB_KEY: symbols})
     if unit in GATES and not bucketed:
         attach_functions(model)
@@ -100,12 +113,6 @@ def build(
         )
     check(model)
     return model
-
-
-def _config(checkpoint: "Checkpoint", precision: str, bucketed: bool) -> dict[str, Any]:
-    """What vcdeploy.config says: how to run the model, and where it comes from."""
-    training = {name: checkpoint.progress[name] for name in ("step", "epoch") if name in checkpoint.progress}
-    return {**checkpoint.config, "precision": precision, "bucketed": bucketed, "training": training}
 
 
 def _value(name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT) -> ValueInfoProto:

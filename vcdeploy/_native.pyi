@@ -14,6 +14,9 @@ def cpu_features() -> dict[str, bool]:
 def instruction_sets() -> list[str]:
     """What `isa` may be on this processor, best first; "portable" is always the last."""
 
+def read_bandwidth(bytes: int, seconds: float, *, threads: int = 1, isa: str = "auto") -> float:  # noqa: A002
+    """Bytes a second of reading so many bytes over and over: the best pass in about so many seconds."""
+
 def op(
     unit: str,
     X: Floats,

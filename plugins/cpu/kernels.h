@@ -4,6 +4,7 @@
 // line and reach to the next multiple of 32 past D, and what lies past D is zero.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "precision.h"
@@ -53,6 +54,8 @@ struct Part {
 
 using Phase = void (*)(const Step&, Part);
 
+constexpr int kReadTogether = 128;  // floats: what `sum` takes is a multiple of them
+
 struct Kernels {
     const char* name;
 
@@ -70,6 +73,9 @@ struct Kernels {
 
     // logits [rounded up to a panel] = W h + bias, W in plain panels with `dim` columns. Not for int8.
     void (*output)(const PackedWeights& W, const float* h, int dim, const float* bias, int count, float* logits, Part);
+
+    // Σ values, in any order: to read them, as fast as they come.
+    float (*sum)(const float* values, std::size_t count);
 };
 
 extern const Kernels kPortable;

@@ -3,6 +3,7 @@
 //
 #include "preparation.h"
 #include "product.h"
+#include "reading.h"
 #include "squashing.h"
 #include "vcgru.h"
 #include "vclstm.h"
@@ -16,6 +17,7 @@ const Kernels kAvx2 = {
     avx2::quantise,
     {{avx2::vcrnn, nullptr}, {avx2::vcgru_gates, avx2::vcgru_update}, {avx2::vclstm, nullptr}},
     avx2::output,
+    avx2::sum,
 };
 
 }  // namespace vcdeploy

@@ -3,6 +3,7 @@
 //
 #include "preparation.h"
 #include "product.h"
+#include "reading.h"
 #include "squashing.h"
 #include "vcgru.h"
 #include "vclstm.h"
@@ -16,6 +17,7 @@ const Kernels kAvx512 = {
     avx512::quantise,
     {{avx512::vcrnn, nullptr}, {avx512::vcgru_gates, avx512::vcgru_update}, {avx512::vclstm, nullptr}},
     avx512::output,
+    avx512::sum,
 };
 
 }  // namespace vcdeploy

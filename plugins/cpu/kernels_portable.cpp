@@ -3,6 +3,7 @@
 //
 #include "preparation.h"
 #include "product.h"
+#include "reading.h"
 #include "squashing.h"
 #include "vcgru.h"
 #include "vclstm.h"
@@ -16,6 +17,7 @@ const Kernels kPortable = {
     portable::quantise,
     {{portable::vcrnn, nullptr}, {portable::vcgru_gates, portable::vcgru_update}, {portable::vclstm, nullptr}},
     portable::output,
+    portable::sum,
 };
 
 }  // namespace vcdeploy

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "bandwidth.h"
 #include "cpu_features.h"
 #include "dispatch.h"
 #include "model.h"
@@ -215,6 +216,16 @@ NB_MODULE(_native, m) {
             return names;
         },
         "What `isa` may be on this processor, best first.");
+
+    m.def(
+        "read_bandwidth",
+        [](std::int64_t bytes, double seconds, int threads, const std::string& isa) {
+            if (bytes < 0) throw nb::value_error("bytes must be above 0");
+            const nb::gil_scoped_release free;
+            return read_bandwidth(static_cast<std::size_t>(bytes), seconds, threads, choose_kernels(isa));
+        },
+        "bytes"_a, "seconds"_a, nb::kw_only(), "threads"_a = 1, "isa"_a = "auto",
+        "Bytes a second of reading so many bytes over and over: the best pass in about so many seconds.");
 
     m.def("op", run_op, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C0"_a = nb::none(), nb::kw_only(),
           "sharpness"_a, "epsilon"_a, "m"_a = nb::none(), "precision"_a = "f32", "threads"_a = 1, "isa"_a = "auto",

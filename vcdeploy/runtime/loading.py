@@ -121,7 +121,7 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     if threads < 1:
         raise VcdeployError(f"threads must be at least 1, not {threads}")
     file = _find(Path(path))
-    source = _OnnxSource(file) if _holds_onnx(file) else _CheckpointSource(file)
+    source = _open(file)
     unit = source.config["unit"]
     if backend == "auto":
         backend = _choose_backend(unit)
@@ -138,6 +138,15 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         "torch": lambda: _torch(source, threads),
     }[backend]
     return Model(backend, source.config, source.vocab, precision, str(file), start())
+
+
+def open_source(path: str | Path) -> _CheckpointSource | _OnnxSource:
+    """What `load` makes a model of: its config, vocab and weights()."""
+    return _open(_find(Path(path)))
+
+
+def _open(file: Path) -> _CheckpointSource | _OnnxSource:
+    return _OnnxSource(file) if _holds_onnx(file) else _CheckpointSource(file)
 
 
 def _choose_backend(unit: str) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically as write_atomically
 from vcdeploy.units import LanguageModel
 
 FORMAT = "vcdeploy.checkpoint.1"
@@ -56,21 +57,6 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         crc = zlib.crc32(tensors[name].flatten().view(torch.uint8).numpy().tobytes(), zlib.crc32(name.encode(), crc))
     return f"{crc:08x}"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The old file or the new one, whatever happens in between; an OSError leaves no temporary file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:

@@ -1,0 +1,158 @@
+"""The rounds: every contender in a process of its own, one at a time, each scenario once a round."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from vcdeploy.bench.contenders import Contender
+from vcdeploy.errors import VcdeployError
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+PAUSE = 0.003  # seconds after a chunk: threads of the process that has just run may still spin
+BANDWIDTH_SECONDS = 0.003
+PATIENCE = 5.0  # seconds a process may take to end when asked to
+SHOWN = 20  # lines of a dead process's standard error
+
+
+@dataclass
+class Chunk:
+    """One scenario of one contender in one round."""
+
+    times: list[int]  # ns a call
+    steps: int  # of a call
+    bandwidth: float | None  # bytes a second, measured beside it
+
+
+@dataclass
+class Record:
+    """What was seen of a contender."""
+
+    contender: Contender
+    runs: str
+    chunks: dict[str, list[Chunk]] = field(default_factory=dict)  # by scenario, a chunk a round
+    summary: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """threads: of every contender. steps: of a sequence. seconds: of a chunk, about."""
+
+    scenarios: Sequence[str]
+    threads: int
+    steps: int
+    rounds: int
+    seconds: float
+    seed: int
+
+
+class Process:
+    """A worker and the pipes to it. It has a session of its own: Ctrl-C reaches this program alone, which ends it."""
+
+    def __init__(self, contender: Contender, threads: int) -> None:
+        self.name = contender.name
+        # A file, since a pipe that nobody reads would fill up.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "vcdeploy.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))},
+            start_new_session=True,
+        )
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """The answer to a request; an error of the worker, or its death, is an error here."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        line = ""
+        with suppress(BrokenPipeError):
+            print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        if not line:
+            raise VcdeployError(self._last_words(do))
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise VcdeployError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def _last_words(self, do: str) -> str:
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").rstrip().splitlines()[-SHOWN:]
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        said = "; its last words:\n" + "\n".join(lines) if lines else ", and it said nothing"
+        return f"the process of {self.name} ended with {how} when asked to {do}{said}"
+
+    def stop(self) -> None:
+        """Ask it to end, without waiting."""
+        self._process.terminate()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                assert pipe is not None
+                pipe.close()
+        self._errors.close()
+
+
+def measure(
+    contenders: Sequence[Contender], folder: Path, settings: Settings, tell: Callable[[str], None]
+) -> tuple[list[Record], dict[str, str]]:
+    """A record of each contender, and the reasons of those that turned out not to run here.
+
+    folder: holds the contenders' files and streams.npy. tell: gets a line about what happens now.
+    """
+    absent: dict[str, str] = {}
+    running: list[tuple[Process, Record, dict[str, int]]] = []
+    with ExitStack() as open_processes:
+        for contender in contenders:
+            tell(f"loading {contender.name}")
+            refused = {name: why for name in settings.scenarios if (why := contender.refuses(name))}
+            names = [name for name in settings.scenarios if name not in refused]
+            process = open_processes.enter_context(Process(contender, settings.threads))
+            answer = process.ask(
+                "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
+                steps=settings.steps, seed=settings.seed,
+            )  # fmt: skip
+            if "absent" in answer:
+                absent[contender.name] = answer["absent"]
+                process.stop()
+                continue
+            amounts = {
+                name: process.ask("calibrate", scenario=name, seconds=settings.seconds)["amount"] for name in names
+            }
+            record = Record(contender, answer["runs"], {name: [] for name in names}, refused=refused)
+            running.append((process, record, amounts))
+        for number in range(settings.rounds):
+            tell(f"round {number + 1} of {settings.rounds}")
+            first = number % max(len(running), 1)  # so that nobody always comes after the same one
+            for process, record, amounts in running[first:] + running[:first]:
+                for name, amount in amounts.items():
+                    answer = process.ask("measure", scenario=name, amount=amount, seconds=BANDWIDTH_SECONDS)
+                    record.chunks[name].append(Chunk(**answer))
+                    time.sleep(PAUSE)
+        for process, record, amounts in running:
+            record.summary = {name: process.ask("summarise", scenario=name) for name in amounts}
+    return [record for _, record, _ in running], absent

@@ -1,0 +1,134 @@
+"""From the times of a run to one document, and from the document to tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from vcdeploy.bench.interleave import Chunk, Record
+from vcdeploy.bench.scenarios import SCENARIOS
+
+MEMORY_BOUND = 0.6  # of the bandwidth measured beside it: from here on reading the weights is most of the time
+READING, OTHER = "reading weights", "instructions or overhead"
+
+
+def rounded(value: float) -> float:
+    """To five digits: what lies beyond them is noise."""
+    return float(f"{value:.5g}")
+
+
+def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[str, Any]:
+    """The figures of one contender in one scenario; times in microseconds a step of the whole batch."""
+    chunks = record.chunks[name]
+    each = np.concatenate([np.array(chunk.times) / chunk.steps / 1e3 for chunk in chunks])
+    rounds = [rounded(_typical(chunk)) for chunk in chunks]
+    found: dict[str, Any] = dict(
+        zip(("p50", "p90", "p99"), map(rounded, np.percentile(each, [50, 90, 99])), strict=True)
+    )
+    steps = sum(len(chunk.times) * chunk.steps for chunk in chunks)
+    found |= {
+        "symbols_per_second": rounded(steps * batch / sum(sum(chunk.times) for chunk in chunks) * 1e9),
+        "calls": len(each), "steps": steps, "rounds": rounds,
+    }  # fmt: skip
+    by_scenario = {other: _ratios(theirs, rounds) for other, theirs in baseline.chunks.items()}
+    if name in by_scenario:
+        found["ratio"] = rounded(float(np.median(by_scenario[name])))
+        found["ratio_p10"], found["ratio_p90"] = map(rounded, np.percentile(by_scenario[name], [10, 90]))
+    found["ratio_to"] = {other: rounded(float(np.median(ratios))) for other, ratios in by_scenario.items()}
+    summary = record.summary[name]
+    found |= {
+        "m": {key: rounded(value) for key, value in summary["m"].items()},
+        "mean_square": rounded(summary["mean_square"]),
+        "bytes_per_step": round(summary["bytes"]),
+        "working_set": summary["working_set"],
+    }
+    return found | bound(summary["bytes"], found["p50"], [chunk.bandwidth for chunk in chunks])
+
+
+def _typical(chunk: Chunk) -> float:
+    """The median of a chunk, in microseconds a step."""
+    return float(np.median(chunk.times)) / chunk.steps / 1e3
+
+
+def _ratios(baseline: Sequence[Chunk], rounds: Sequence[float]) -> list[float]:
+    """How many times as fast as the baseline, round by round."""
+    return [rounded(_typical(chunk)) / own for chunk, own in zip(baseline, rounds, strict=True)]
+
+
+def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float | None]) -> dict[str, Any]:
+    """Bytes a second against what this machine reads in the same rounds, and a word on what bounds the step."""
+    read = bytes_per_step / microseconds * 1e6
+    known = [each for each in bandwidths if each is not None]
+    if not known:
+        return {"bytes_per_second": rounded(read), "bandwidth": None, "bandwidth_share": None, "bound": None}
+    bandwidth = float(np.median(known))
+    share = read / bandwidth
+    return {
+        "bytes_per_second": rounded(read),
+        "bandwidth": rounded(bandwidth),
+        "bandwidth_share": rounded(share),
+        "bound": READING if share >= MEMORY_BOUND else OTHER,
+    }
+
+
+def contenders(records: Sequence[Record], baseline: str, batch: int) -> list[dict[str, Any]]:
+    """The document's list of contenders, with all their figures."""
+    against = next(each for each in records if each.contender.name == baseline)
+    return [
+        {
+            "name": record.contender.name,
+            "engine": record.contender.engine,
+            "runs": record.runs,
+            "unit": record.contender.unit,
+            "precision": record.contender.precision,
+            "table": record.contender.table,
+            "scenarios": {
+                name: scenario(record, against, name, 1 if name == "generate" else batch) for name in record.chunks
+            },
+            "not_measured": record.refused,
+        }
+        for record in records
+    ]
+
+
+def tables(document: dict[str, Any]) -> list[Table]:
+    """A table a scenario."""
+    return [_table(document, name) for name in document["settings"]["scenarios"]]
+
+
+def _table(document: dict[str, Any], name: str) -> Table:
+    settings = document["settings"]
+    batch = 1 if name == "generate" else settings["batch"]
+    size = {"step": ", T = 1", "sequence": f", T = {settings['steps']}", "generate": ""}[name]
+    title = f"{name}: {SCENARIOS[name]}{size}, B = {batch}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    both = name == "step" and "sequence" in settings["scenarios"]  # a sequence is the stronger baseline
+    times = ["times", f"its T = {settings['steps']}"] if both else ["times"]
+    for header in ("p50 µs", "p90", "p99", "calls", "symbols/s", *times, "m", "a²/D²", "MB a step", "GB/s", "of"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
+    for contender in document["contenders"]:
+        found = contender["scenarios"].get(name)
+        if found is None:
+            table.add_row(contender["name"], *["–"] * (len(times) + 10), "not measured")
+            continue
+        ratios = found["ratio_to"]
+        spread = f" ± {found['m']['spread']:.2f}" if contender["unit"].startswith("vc") else ""
+        table.add_row(
+            contender["name"],
+            *(f"{found[key]:.1f}" for key in ("p50", "p90", "p99")),
+            f"{found['calls']:,}",
+            f"{found['symbols_per_second']:,.0f}",
+            *(f"{ratios[key]:.2f}" if key in ratios else "–" for key in (name, "sequence")[: len(times)]),
+            f"{found['m']['mean']:.2f}{spread}",
+            f"{found['mean_square']:.3f}",
+            f"{found['bytes_per_step'] / 1e6:.3g}",
+            f"{found['bytes_per_second'] / 1e9:.1f}",
+            "–" if found["bandwidth"] is None else f"{found['bandwidth'] / 1e9:.1f}",
+            found["bound"] or "unknown",
+        )
+    return table

@@ -1,0 +1,103 @@
+"""Scenarios: what is timed, in chunks of calls through the public interface of a model."""
+
+from __future__ import annotations
+
+import gc
+from time import perf_counter_ns
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy.runtime import Model
+
+SCENARIOS = {
+    "step": "one symbol a call, the state carried from call to call",
+    "sequence": "many symbols a call",
+    "generate": "a loop that reads each symbol it chose, one sequence",
+}
+
+
+class Scenario(Protocol):
+    """steps: of a call, or of a chunk that is one call. shares: m [steps, B, layers] of every step that was timed."""
+
+    shares: list[NDArray[np.float32]]
+
+    def run(self, amount: int) -> tuple[list[int], int]:
+        """A chunk: the nanoseconds of each call, and the steps of a call."""
+
+
+def make(name: str, model: Model, streams: NDArray[np.int64], steps: int, seed: int) -> Scenario:
+    """The scenario of that name over streams [length, B]; steps: those of a sequence."""
+    if name == "generate":
+        return Generating(model, streams[:1, 0], seed)
+    return Reading(model, streams, steps if name == "sequence" else 1)
+
+
+class Reading:
+    """Calls of run() on `steps` symbols each, with the state of the call before."""
+
+    def __init__(self, model: Model, streams: NDArray[np.int64], steps: int) -> None:
+        self._model, self._steps = model, steps
+        self._streams = np.tile(streams, (-(-steps // len(streams)), 1))
+        self._place = 0
+        self._state: NDArray[np.float32] | None = None
+        self.shares: list[NDArray[np.float32]] = []
+
+    def run(self, amount: int) -> tuple[list[int], int]:
+        for _ in range(1 + amount // 10):  # other processes have used the caches
+            self._call()
+        times = []
+        for _ in range(amount):
+            took, m = self._call()
+            times.append(took)
+            self.shares.append(m)
+        return times, self._steps
+
+    def _call(self) -> tuple[int, NDArray[np.float32]]:
+        if self._place + self._steps > len(self._streams):
+            self._place = 0
+        tokens = self._streams[self._place : self._place + self._steps]
+        self._place += self._steps
+        begin = perf_counter_ns()
+        _, self._state, m = self._model.run(tokens, self._state)
+        return perf_counter_ns() - begin, m
+
+
+class Generating:
+    """One call of generate() a chunk, each with a seed of its own; m comes from reading what it wrote, afterwards."""
+
+    def __init__(self, model: Model, prime: NDArray[np.int64], seed: int) -> None:
+        self._model, self._prime, self._seed = model, prime, seed
+        self.shares: list[NDArray[np.float32]] = []
+
+    def run(self, amount: int) -> tuple[list[int], int]:
+        list(self._model.generate(self._prime, 1 + amount // 10, seed=self._seed))
+        self._seed += 1
+        begin = perf_counter_ns()
+        made = list(self._model.generate(self._prime, amount, seed=self._seed))
+        took = perf_counter_ns() - begin
+        read = np.array([*self._prime.tolist(), *made[:-1]], np.int64).reshape(-1, 1)
+        self.shares.append(self._model.run(read)[2])
+        return [took], amount
+
+
+def measure(scenario: Scenario, amount: int) -> tuple[list[int], int]:
+    """A chunk with the garbage collector off, as timeit does."""
+    gc.collect()
+    gc.disable()
+    try:
+        return scenario.run(amount)
+    finally:
+        gc.enable()
+
+
+def calibrate(scenario: Scenario, seconds: float) -> int:
+    """The amount whose chunk lasts about so long, where nothing disturbs it."""
+    amount = 1
+    while True:
+        tries = [measure(scenario, amount)[0] for _ in range(2)]
+        took = min(float(np.median(times)) * len(times) for times in tries) / 1e9
+        if took >= seconds / 4:
+            return max(1, round(amount * seconds / took))
+        amount *= 4

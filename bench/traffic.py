@@ -1,0 +1,97 @@
+"""The bytes of weights that a step reads, and the memory that steps go round in: about, and counted from real m.
+
+Activations are left out: they stay in the first cache. What a step of a contender reads, a layer, with G gates:
+
+| | |
+|---|---|
+| native, onnxruntime custom op | U and V: G · a · a each, a's rows to the end of a panel; with a table, of V only the columns past its row, and the row |
+| onnxruntime function | U and V whole |
+| onnxruntime bucketed | U and V up to the smallest multiple of 128 that covers the batch |
+| dense | W and R whole; over a sequence W once for all steps |
+
+and then the scheduler's vectors, the embedding and the output layer.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy.bench.contenders import BUCKETED, CUSTOM_OP, Contender
+from vcdeploy.bench.subject import GATES
+
+BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
+PANEL, SPACING, BUCKET = 16, 64, 128  # plugins/cpu/layout.h, table.h; export/bucketed.py
+
+Counts = NDArray[np.int64]
+
+
+def active(m: NDArray[Any], config: dict[str, Any]) -> Counts:
+    """a of each m (docs/design.md, 1)."""
+    return _extent(m, config, 1)
+
+
+def certain(m: NDArray[Any], config: dict[str, Any]) -> Counts:
+    """How many leading dimensions have a mask of exactly 1."""
+    return _extent(m, config, -1)
+
+
+def _extent(m: NDArray[Any], config: dict[str, Any], side: int) -> Counts:
+    D, epsilon = config["dim"], config["epsilon"]
+    reach = math.log((1 - epsilon) / epsilon) / config["sharpness"]
+    return np.floor(m.astype(np.float64) * D + side * reach).clip(0, D).astype(np.int64)
+
+
+class Traffic(NamedTuple):
+    """bytes: weights read a step (of the whole batch), the mean. working_set: those that any step reads."""
+
+    bytes: float
+    working_set: float
+
+
+def traffic(
+    contender: Contender, config: dict[str, Any], vocab: int, steps: int, shares: NDArray[np.float32]
+) -> Traffic:
+    """shares: m [n, B, layers] of steps that were taken; steps: those of a call."""
+    D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
+    layers = config["layers"]
+    vectors = 4 * D * (1 + (2 * layers if contender.variable else 0))  # embedding; u, v
+    if contender.engine == "native":
+        panels = -(-vocab // PANEL) * PANEL * D * max(size, 2)  # int8 keeps this layer in f16
+        return _prefixes(contender, config, vocab, shares, (panels + vectors) * shares.shape[1])
+    output = 4 * vocab * D / steps
+    if contender.form == CUSTOM_OP:
+        return _prefixes(contender, config, vocab, shares, output + vectors)
+    if contender.form == BUCKETED:
+        covering = -(-active(shares, config).max(1) // BUCKET) * BUCKET  # [n, layers]
+        covering = covering.clip(min=BUCKET).clip(max=D)
+        read = 2 * G * size * (covering.astype(float) ** 2).sum(-1).mean()
+        buckets = sum((np.unique(covering[:, each]).astype(float) ** 2).sum() for each in range(layers))
+        return Traffic(read + output + vectors, 2 * G * size * buckets + output + vectors)
+    whole = G * D * D * size * layers
+    read = 2 * whole if contender.variable else whole + whole / steps
+    return Traffic(read + output + vectors, read + output + vectors)
+
+
+def _prefixes(
+    contender: Contender, config: dict[str, Any], vocab: int, shares: NDArray[np.float32], besides: float
+) -> Traffic:
+    """What our kernels read, one sequence of the batch after the other; besides: what the layers around them do."""
+    D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
+    a, ones = active(shares, config), certain(shares, config)  # [n, B, layers]
+    rows = -(-a // PANEL) * PANEL
+    of_U = G * size * rows * a
+    columns, of_table = a.copy(), np.zeros_like(a)
+    if contender.table:  # of the first layer
+        kept = np.array([*range(0, D, SPACING), D])
+        nearest = kept[np.searchsorted((kept[1:] + kept[:-1]) / 2, a[..., 0])]
+        columns[..., 0] = np.maximum(a[..., 0], nearest) - np.minimum(ones[..., 0], nearest)
+        of_table[..., 0] = 4 * G * rows[..., 0]
+    weights = of_U + G * size * rows * columns
+    read = (weights + of_table).sum(-1).mean() * shares.shape[1] + besides
+    # With a table each symbol has rows of its own; V's columns beside them differ from step to step, but are few.
+    working = weights.sum(-1).max() + of_table.sum(-1).mean() * vocab + besides
+    return Traffic(float(read), float(working))

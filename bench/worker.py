@@ -1,0 +1,98 @@
+"""The process of one contender: requests as JSON lines on standard input, an answer a line on standard output.
+
+| request | answer |
+|---|---|
+| load: contender, folder, threads, scenarios, steps, seed | runs: what runs it, in words |
+| calibrate: scenario, seconds | amount, working_set |
+| measure: scenario, amount, seconds | times [ns], steps (of a call), bandwidth (bytes a second, or null) |
+| summarise: scenario | m and what follows from it |
+
+An answer with the key `error` is a message for the user, one with `absent` says why the contender can't run here.
+The process ends when standard input does, and so never outlives the one that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdeploy.bench import contenders, scenarios, traffic
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime import loading
+
+
+class Worker:
+    """A loaded contender and the scenarios it takes part in."""
+
+    def load(
+        self, contender: dict[str, Any], folder: str, threads: int, names: list[str], steps: int, seed: int
+    ) -> dict[str, Any]:
+        self._contender, self._threads, self._steps = contenders.Contender(**contender), threads, steps
+        self._model = contenders.load(self._contender, Path(folder), threads)
+        streams = np.load(Path(folder) / "streams.npy")
+        self._scenarios = {name: scenarios.make(name, self._model, streams, steps, seed) for name in names}
+        self._working_set = dict.fromkeys(names, 0)
+        runner = self._model._runner
+        detail = getattr(runner, "isa", "") or getattr(runner, "form", "")
+        return {"runs": f"{self._model.backend}, {detail}" if detail else self._model.backend}
+
+    def calibrate(self, scenario: str, seconds: float) -> dict[str, Any]:
+        made = self._scenarios[scenario]
+        amount = scenarios.calibrate(made, seconds)
+        self._working_set[scenario] = round(self._traffic(scenario).working_set)
+        made.shares.clear()
+        return {"amount": amount}
+
+    def measure(self, scenario: str, amount: int, seconds: float) -> dict[str, Any]:
+        times, steps = scenarios.measure(self._scenarios[scenario], amount)
+        bandwidth = None
+        if loading.native_fault() is None:
+            from vcdeploy._native import read_bandwidth
+
+            bandwidth = read_bandwidth(self._working_set[scenario], seconds, threads=self._threads)
+        return {"times": times, "steps": steps, "bandwidth": bandwidth}
+
+    def summarise(self, scenario: str) -> dict[str, Any]:
+        m, D = self._shares(scenario), self._model.config["dim"]
+        low, median, high = np.percentile(m, [10, 50, 90]).tolist()
+        a = traffic.active(m, self._model.config) if self._contender.variable else np.full(m.shape, D)
+        return {
+            "m": {"mean": float(m.mean()), "spread": float(m.std()), "min": float(m.min()), "p10": low, "p50": median,
+                  "p90": high, "max": float(m.max())},
+            "mean_square": float((a.astype(float) ** 2).mean() / D**2),
+            "bytes": self._traffic(scenario).bytes,
+            "working_set": self._working_set[scenario],
+        }  # fmt: skip
+
+    def _shares(self, scenario: str) -> Any:
+        return np.concatenate(self._scenarios[scenario].shares)
+
+    def _traffic(self, scenario: str) -> traffic.Traffic:
+        steps = self._steps if scenario == "sequence" else 1
+        config, vocab = self._model.config, len(self._model.vocab)
+        return traffic.traffic(self._contender, config, vocab, steps, self._shares(scenario))
+
+
+def main() -> None:
+    # What libraries print must not get between the answers: standard output becomes standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except contenders.Absent as reason:
+            answer = {"absent": str(reason)}
+        except VcdeployError as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""`vcdeploy bench`: what it measures is what it says; errors; and that nothing outlives it. No test looks at a time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vcdeploy import load
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.export import build
+from vcdeploy.training import checkpoint
+from vcdeploy.units import LanguageModel
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
+MARK = "VCDEPLOY_BENCH_TEST"
+
+
+def processes_of(mark: str) -> list[int]:
+    """The processes, of this user, that inherited a mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it has ended, or is another's
+    return found
+
+
+@pytest.fixture
+def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose processes are found again; none may be left, nor any temporary file."""
+    mark, temporary = f"{os.getpid()}-{request.node.name}", tmp_path / "temporary"
+    temporary.mkdir()
+    yield {**os.environ, MARK: mark, "TMPDIR": str(temporary)}
+    assert processes_of(mark) == []
+    assert list(temporary.glob("vcdeploy-*")) == []  # ONNX Runtime leaves a file of its own
+
+
+@pytest.fixture
+def run(marked: dict[str, str], tmp_path: Path) -> Run:
+    """bench(*words, **environment): the finished process."""
+
+    def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*BENCH, *words], capture_output=True, text=True, timeout=300, cwd=tmp_path, env={**marked, **environment}
+        )
+
+    return start
+
+
+def document_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert result.returncode == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return document
+
+
+SMALL = ("--dim", "32", "--rounds", "3", "--quick")
+NATIVE = ["native f32", "native f32 + table", "native f16 + table", "native bf16 + table", "native int8 + table"]
+
+
+def check(document: dict[str, Any]) -> None:
+    """What holds in every document: the figures follow from each other."""
+    by_name = {each["name"]: each for each in document["contenders"]}
+    rounds = document["settings"]["rounds"]
+    baseline = by_name[document["baseline"]]["scenarios"]
+    for contender in document["contenders"]:
+        assert set(contender["scenarios"]) | set(contender["not_measured"]) == set(document["settings"]["scenarios"])
+        for name, found in contender["scenarios"].items():
+            assert 0 < found["p50"] <= found["p90"] <= found["p99"]
+            assert found["symbols_per_second"] > 0
+            assert len(found["rounds"]) == rounds
+            assert found["calls"] >= rounds and found["steps"] >= found["calls"]
+            ratios = np.divide(baseline[name]["rounds"], found["rounds"])
+            assert found["ratio"] == pytest.approx(np.median(ratios), rel=1e-4)
+            assert found["ratio_to"][name] == found["ratio"] and set(found["ratio_to"]) == set(baseline)
+            for other, ratio in found["ratio_to"].items():
+                assert ratio == pytest.approx(
+                    np.median(np.divide(baseline[other]["rounds"], found["rounds"])), rel=1e-4
+                )
+            assert found["ratio_p10"] <= found["ratio"] <= found["ratio_p90"]
+            assert found["bytes_per_second"] == pytest.approx(found["bytes_per_step"] / found["p50"] * 1e6, rel=1e-4)
+            assert found["bandwidth_share"] == pytest.approx(found["bytes_per_second"] / found["bandwidth"], rel=1e-3)
+            reads = found["bandwidth_share"] >= 0.6
+            assert found["bound"] == ("reading weights" if reads else "instructions or overhead")
+    assert all(found["ratio"] == 1 for found in baseline.values())
+
+
+def test_every_contender_and_scenario(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL, "--share", "0.25:0.5", "--json", "new/out.json")
+    document = document_of(result)
+    assert json.loads((tmp_path / "new" / "out.json").read_text()) == document
+    check(document)
+    assert document["baseline"] == "onnxruntime gru"
+    measured = [each["name"] for each in document["contenders"]]
+    assert measured[:5] == NATIVE
+    for name in ("onnxruntime bucketed", "onnxruntime gru", "onnxruntime lstm", "torch gru", "torch lstm"):
+        assert name in measured and name in result.stdout
+    assert set(measured) | set(document["left_out"]) == {
+        *NATIVE, "onnxruntime custom op", "onnxruntime function", "onnxruntime bucketed", "onnxruntime gru",
+        "onnxruntime lstm", "torch gru", "torch lstm", "openvino gru",
+    }  # fmt: skip
+    assert {name: set(each["not_measured"]) for each in document["contenders"] if (name := each["name"])} == {
+        name: {"step", "generate"} if name == "torch lstm" else set() for name in measured
+    }
+    for contender in document["contenders"]:
+        for found in contender["scenarios"].values():
+            m = found["m"]
+            if contender["unit"] == "vcgru":
+                assert 0.25 - 1e-4 <= m["min"] <= m["p50"] <= m["max"] <= 0.5 + 1e-4
+            else:
+                assert m["mean"] == m["min"] == found["mean_square"] == 1
+    # The native contenders read all of the stream many times: the whole range, evenly.
+    found = document["contenders"][0]["scenarios"]["sequence"]
+    assert found["m"]["min"] == pytest.approx(0.25, abs=1e-3) and found["m"]["max"] == pytest.approx(0.5, abs=1e-3)
+    assert found["m"]["mean"] == pytest.approx(0.375, abs=0.02)
+    assert found["m"]["spread"] == pytest.approx(0.25 / 12**0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(("unit", "dense"), [("vcrnn", "rnn"), ("vclstm", "lstm")])
+def test_the_baseline_is_the_dense_unit_of_the_same_kind(unit: str, dense: str, run: Run) -> None:
+    document = document_of(
+        run(*SMALL, "--unit", unit, "--share", "0.4", "--batch", "3", "--steps", "5", "--threads", "2",
+            "--contenders", "native f32, onnxruntime function", "--scenario", "sequence,step")
+    )  # fmt: skip
+    check(document)
+    assert document["baseline"] == f"onnxruntime {dense}"
+    names = [each["name"] for each in document["contenders"]]
+    assert names == ["native f32", "onnxruntime function", f"onnxruntime {dense}"]
+    for contender in document["contenders"][:2]:
+        for name, found in contender["scenarios"].items():
+            assert found["m"]["min"] == found["m"]["max"] == pytest.approx(0.4, abs=1e-4)
+            assert found["steps"] == found["calls"] * {"step": 1, "sequence": 5}[name]
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A run's folder, of a model of two layers whose m depends on the symbol alone."""
+    torch.manual_seed(4)
+    vocab = Vocabulary(["\n", " ", *"abcde"])
+    model = LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_share=0.3)
+    weights = model.state_dict()
+    for name in ("layers.0.u", "layers.1.u", "layers.1.v"):
+        weights[f"unit.{name}"].zero_()
+    weights["unit.layers.0.v"].mul_(3)
+    config = {
+        "unit": "vcgru", "dim": 24, "layers": 2, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
+        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+    saved = checkpoint.Checkpoint(config, vocab, weights, {}, {"step": 1})
+    checkpoint.write(tmp_path / "run" / "best.safetensors", saved)
+    return tmp_path / "run"
+
+
+def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained: Path, tmp_path: Path) -> None:
+    model, text = load(trained), "a bad cab\n" * 40
+    (tmp_path / "text.txt").write_text(text)
+    (tmp_path / "model.onnx").write_bytes(build(checkpoint.read(trained / "best.safetensors")).SerializeToString())
+    own = model.vocab.decode(list(model.generate(model.vocab.encode("\n"), 2048, seed=5)))
+    options = ("--rounds", "1", "--quick", "--scenario", "sequence", "--seed", "5", "--baseline", "onnxruntime lstm")
+    for source, read, words in (("run", text, ("--text", "text.txt")), ("model.onnx", own, ())):
+        steps = ("--steps", str(len(read)))
+        document = document_of(run(source, *words, *steps, "--contenders", "native f32", *options))
+        check(document)
+        assert document["baseline"] == "onnxruntime lstm" and document["model"]["layers"] == 2
+        assert document["settings"]["text"] == ("text.txt" if words else "the model's own")
+        m = model.run(model.vocab.encode(read)[:, None])[2]
+        assert document["contenders"][0]["scenarios"]["sequence"]["m"]["mean"] == pytest.approx(m.mean(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--share", "0.6:0.2"], "--share '0.6:0.2' is no range of m"),
+        (["--share", "0"], "--share '0' is no range"),
+        (["--share", "half"], "such as 0.2:0.6"),
+        (["--contenders", "tensorflow"], "no contender 'tensorflow'; there are: native f32, native f32 + table"),
+        (["--baseline", "gru"], "no contender 'gru' for --baseline; there are: native f32"),
+        (["--scenario", "walk"], "--scenario has no 'walk': choose from step, sequence, generate"),
+        (["--precision", ","], "--precision names nothing"),
+        (["--text", "a.txt"], "--text is for a trained MODEL"),
+        (["nowhere"], "no model at nowhere"),
+        (["nowhere", "--dim", "8"], "--dim is for a model that is made up"),
+    ],
+)
+def test_errors_say_what_is_wrong(words: list[str], message: str, run: Run) -> None:
+    result = run(*words)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ") and message in result.stderr
+    assert result.stdout == ""
+
+
+def hide(module: str, folder: Path) -> str:
+    """A folder for PYTHONPATH that makes a module look as if it were not installed."""
+    (folder / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        "find = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name, *rest: None if name == {module!r} else find(name, *rest)\n"
+        f"sys.modules[{module!r}] = None\n"
+    )
+    return str(folder)
+
+
+def test_without_pytorch_its_contenders_are_left_out_with_the_command_that_mends_it(run: Run, tmp_path: Path) -> None:
+    words = ("--contenders", "native f32,torch", "--scenario", "step", *SMALL)
+    result = run(*words, PYTHONPATH=hide("torch", tmp_path))
+    document = document_of(result)
+    check(document)
+    assert set(document["left_out"]) == {"torch gru", "torch lstm"}
+    assert 'left out: torch gru: PyTorch is not installed; run: pip install "vcdeploy[train]"' in result.stdout
+
+
+def test_without_a_baseline_there_is_no_run(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL, "--baseline", "onnxruntime gru", PYTHONPATH=hide("onnxruntime", tmp_path))
+    assert result.returncode == 1
+    assert 'can\'t run: ONNX Runtime is not installed; run: pip install "vcdeploy[cpu]"' in result.stderr
+
+
+def test_a_worker_that_dies_is_an_error_with_its_last_words(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'vcdeploy.bench.worker' in sys.orig_argv:\n"
+        "    import os, vcdeploy.bench.scenarios as scenarios\n"
+        "    def die(*_):\n"
+        "        print('the ice broke', flush=True)\n"
+        "        os.abort()\n"
+        "    scenarios.measure = die\n"
+    )
+    result = run(*SMALL, "--contenders", "native f32", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 1
+    assert "the process of native f32 ended with signal 6 when asked to calibrate" in result.stderr
+    assert "the ice broke" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_interrupted_run_leaves_no_process(number: int, code: int, marked: dict[str, str], tmp_path: Path) -> None:
+    words = (
+        "--dim",
+        "32",
+        "--rounds",
+        "100000",
+        "--contenders",
+        "native f32",
+        "--scenario",
+        "step",
+        "--json",
+        "x.json",
+    )
+    with subprocess.Popen([*BENCH, *words], cwd=tmp_path, env=marked, stderr=subprocess.PIPE) as process:
+        while len(processes_of(marked[MARK])) < 3 and process.poll() is None:  # itself and two workers
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == code
+    deadline = time.monotonic() + 30
+    while processes_of(marked[MARK]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not (tmp_path / "x.json").exists()
+    if number == signal.SIGKILL:  # nobody is left to remove the models
+        for file in sorted(Path(marked["TMPDIR"]).rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else os.remove(file)

@@ -1,0 +1,84 @@
+"""The parts of a benchmark by themselves: shares, weights read, and the made-up model."""
+
+import numpy as np
+import pytest
+import torch
+
+from vcdeploy import _native
+from vcdeploy.bench import contenders, subject, traffic
+from vcdeploy.units import scheduler
+
+CONFIG = {"dim": 1024, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3}
+
+
+def find(name: str, unit: str = "vcgru") -> contenders.Contender:
+    return next(each for each in contenders.contenders(unit) if each.name == name)
+
+
+@pytest.mark.parametrize("dim", [1, 7, 97, 256])
+@pytest.mark.parametrize("sharpness", [0.1, 1.0])
+def test_active_dimensions_are_those_of_the_reference(dim: int, sharpness: float) -> None:
+    m = np.random.default_rng(0).uniform(size=500)
+    config = {"dim": dim, "sharpness": sharpness, "epsilon": 1e-3}
+    e = scheduler.mask(torch.from_numpy(m), dim, sharpness, 1e-3)
+    assert (traffic.active(m, config) == (e > 0).sum(-1).numpy()).all()
+    assert (traffic.certain(m, config) == (e == 1).sum(-1).numpy()).all()
+
+
+@pytest.mark.parametrize(("low", "high", "dim"), [(0.2, 0.6, 64), (0.4, 0.4, 7), (0.01, 1.0, 33)])
+def test_the_made_up_model_has_the_shares_asked_for(low: float, high: float, dim: int) -> None:
+    made = subject.synthetic("vcgru", dim, low, high, seed=3)
+    x = torch.from_numpy(made.parameters["embedding.weight"])
+    u, v, b = (torch.from_numpy(made.parameters[f"unit.layers.0.{name}"]) for name in "uvb")
+    m = scheduler.share(x, torch.randn(len(x), dim), u, v, b)
+    assert np.abs(m.numpy() - np.linspace(low, high, 50)).max() < 1e-5
+
+
+def read(name: str, m: float, steps: int = 1, unit: str = "vcgru", batch: int = 1) -> float:
+    shares = np.full((10, batch, 1), m, np.float32)
+    return traffic.traffic(find(name, unit), CONFIG, 50, steps, shares).bytes
+
+
+def test_bytes_of_weights_that_a_step_reads() -> None:
+    D = 1024
+    matrix, vector = 4 * D * D, 4 * D
+    # Dense: all of W and R, the output layer, an embedding; over a sequence W and the output layer once.
+    assert read("onnxruntime gru", 1) == 6 * matrix + 51 * vector
+    assert read("onnxruntime gru", 1, steps=100) == pytest.approx(3.03 * matrix + 1.5 * vector)
+    assert read("onnxruntime rnn", 1, unit="vcrnn") == 2 * matrix + 51 * vector
+    assert read("onnxruntime function", 0.4) == 6 * matrix + 53 * vector
+    assert read("onnxruntime function", 0.4, steps=100) == 6 * matrix + 3.5 * vector
+    # At m = 0.4 the mask reaches to 416, which is 26 panels, or a bucket of 512; up to 402 it is 1.
+    assert read("onnxruntime bucketed", 0.4) == 6 * 4 * 512**2 + 53 * vector
+    assert read("native f32", 0.4) == 6 * 4 * 416**2 + (64 + 3) * vector
+    assert read("onnxruntime custom op", 0.4, steps=100) == 6 * 4 * 416**2 + 3.5 * vector
+    # With a table: its row at column 384, and the columns of V from there on.
+    row, rest = 4 * 3 * 416, 3 * 416 * (416 - 384)
+    assert read("native f32 + table", 0.4) == 3 * 4 * 416**2 + 4 * rest + row + (64 + 3) * vector
+    assert read("native int8 + table", 0.4) == 3 * 416**2 + rest + row + 64 * D * 2 + 3 * vector
+    # A batch: the kernels take one sequence after the other, ONNX Runtime all at once.
+    assert read("native f32", 0.4, batch=3) == 3 * read("native f32", 0.4)
+    assert read("onnxruntime gru", 1, batch=3) == read("onnxruntime gru", 1)
+
+
+@pytest.mark.parametrize("isa", _native.instruction_sets())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bandwidth_is_measured_on_every_instruction_set(isa: str, threads: int) -> None:
+    for size in (1, 1000, 3_000_000):
+        assert _native.read_bandwidth(size, 0.001, threads=threads, isa=isa) > 0
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "threads"), [(0, 1, 1), (-1, 1, 1), (1, 0, 1), (1, float("nan"), 1), (1, 1, 0)]
+)
+def test_bandwidth_of_nothing_is_an_error(size: int, seconds: float, threads: int) -> None:
+    with pytest.raises(ValueError, match=r"must be|threads"):
+        _native.read_bandwidth(size, seconds, threads=threads)
+
+
+def test_a_name_or_the_beginning_of_one_chooses() -> None:
+    known = contenders.contenders("vcgru")
+    assert [each.name for each in contenders.choose(known, ["native f32"])] == ["native f32"]
+    assert len(contenders.choose(known, ["native"])) == 5
+    assert contenders.choose(known, []) == known
+    assert {each.precision for each in contenders.contenders("vcgru", ["int8"]) if each.engine == "native"} == {"int8"}

@@ -1,0 +1,280 @@
+"""`vcdeploy bench`: how fast a model runs, against dense ones of its size, all in one interleaved run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vcdeploy.errors import VcdeployError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+    from vcdeploy.bench.contenders import Contender
+    from vcdeploy.bench.subject import Subject
+
+UNITS = ("vcrnn", "vcgru", "vclstm")
+SCENARIOS = ("step", "sequence", "generate")
+ROUNDS, QUICK_ROUNDS = 30, 5
+SECONDS, QUICK_SECONDS = 0.03, 0.01
+BUSY = 0.5  # programs that want a core, before the run
+WIDTH = 200  # columns, more than any table takes
+
+
+@click.command(short_help="Measure a model's speed against dense ones.")
+@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.option("--unit", type=click.Choice(UNITS), help="Without MODEL: the unit. [default: vcgru]")
+@click.option("--dim", type=click.IntRange(2, 16384), help="Without MODEL: dimensions of the state. [default: 1024]")
+@click.option("--share", metavar="LO:HI",
+              help="Without MODEL: m, evenly spread over the symbols, or one number. [default: 0.2:0.6]")  # fmt: skip
+@click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
+              help="With MODEL: a file for it to read. [default: what it writes itself]")  # fmt: skip
+@click.option("--scenario", metavar="NAMES", default=",".join(SCENARIOS), show_default=True,
+              help="What to measure, with commas in between.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Symbols of a sequence.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
+              help="Sequences at once, in step and sequence.")  # fmt: skip
+@click.option("--contenders", metavar="NAMES",
+              help="Only those with these names or beginnings of names, and the baseline. [default: all]")  # fmt: skip
+@click.option("--precision", metavar="NAMES", default="f32,f16,bf16,int8", show_default=True,
+              help="Precisions of the native contenders.")  # fmt: skip
+@click.option("--baseline", metavar="NAME",
+              help="What ratios refer to. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each contender."
+)
+@click.option("--rounds", type=click.IntRange(1), help=f"[default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
+@click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute, and noisier.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights, symbols and samples.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
+              help="Write the JSON document to this file, too.")  # fmt: skip
+def bench(
+    model: Path | None,
+    unit: str | None,
+    dim: int | None,
+    share: str | None,
+    text: Path | None,
+    scenario: str,
+    steps: int,
+    batch: int,
+    contenders: str | None,
+    precision: str,
+    baseline: str | None,
+    threads: int,
+    rounds: int | None,
+    quick: bool,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """Measure how fast MODEL runs, beside dense models of its size.
+
+    MODEL is an ONNX file, a checkpoint or a run's folder. Without it, a model with random weights is made up, whose m
+    is known. All are whole language models, in ONNX Runtime, PyTorch and, where installed, OpenVINO.
+
+    Every contender has a process of its own; in each round each runs every scenario once, one at a time. A ratio is
+    the median over the rounds, each within one round. The last line of the output is one JSON document.
+    """
+    from rich.console import Console
+
+    from vcdeploy.bench import contenders as known
+    from vcdeploy.bench import interleave, machine, report, subject
+    from vcdeploy.files import write_atomically
+
+    names = _listed(scenario, SCENARIOS, "--scenario")
+    precisions = _listed(precision, known.PRECISIONS, "--precision")
+    made_up = {"--unit": unit, "--dim": dim, "--share": share}
+    if model is not None:
+        for option, value in made_up.items():
+            if value is not None:
+                raise VcdeployError(f"{option} is for a model that is made up, and {model} is given: leave one out")
+        at_hand = subject.trained(model)
+    else:
+        if text is not None:
+            raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
+        low, high = _range(share or "0.2:0.6")
+        at_hand = subject.synthetic(unit or "vcgru", dim or 1024, low, high, seed)
+    everyone = known.contenders(at_hand.config["unit"])
+    within = known.contenders(at_hand.config["unit"], precisions)
+    chosen = known.choose(within, _split(contenders or ""))
+    left_out = {each.name: reason for each in everyone if (reason := known.absence(each))}
+    against = _baseline(everyone, baseline, left_out)
+    chosen = [each for each in everyone if each in chosen or each.name == against]
+    left_out = {each.name: left_out[each.name] for each in chosen if each.name in left_out}
+    taking_part = [each for each in chosen if each.name not in left_out]
+
+    progress = Console(stderr=True, highlight=False)
+    settings = interleave.Settings(
+        names, threads, steps, rounds or (QUICK_ROUNDS if quick else ROUNDS), QUICK_SECONDS if quick else SECONDS, seed
+    )
+    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+    with (
+        _ended_by_sigterm(),
+        tempfile.TemporaryDirectory(prefix="vcdeploy-bench-") as temporary,
+        progress.status("") as status,
+    ):
+        status.update("making models")
+        folder = Path(temporary)
+        _write_models(at_hand, taking_part, folder, seed)
+        _write_streams(folder, at_hand, model, text, batch, max(subject.STREAM, steps), seed)
+        records, absent = interleave.measure(taking_part, folder, settings, status.update)
+    left_out |= absent
+    if against in left_out:
+        raise VcdeployError(f"the baseline {against} can't run: {left_out[against]}")
+    document = {
+        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+        "date": begun.isoformat(timespec="seconds"),
+        "machine": about_machine,
+        "versions": machine.versions(),
+        "model": {
+            "source": str(model) if model else "random weights",
+            "vocab": len(at_hand.vocab),
+            "weights": sum(each.size for each in at_hand.parameters.values()),
+            **{name: at_hand.config[name] for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind")},
+        },
+        "settings": {
+            "share": None if model else [low, high],
+            "text": str(text) if text else "the model's own" if model else "random symbols",
+            "scenarios": names, "steps": steps, "batch": batch, "threads": threads, "rounds": settings.rounds,
+            "chunk_seconds": settings.seconds, "seed": seed,
+        },
+        "baseline": against,
+        "contenders": report.contenders(records, against, batch),
+        "left_out": left_out,
+    }  # fmt: skip
+    console = Console(highlight=False)
+    console.width = max(console.width, WIDTH)  # a terminal that is narrower breaks lines, but no figure is lost
+    _print(console, document, report.tables(document))
+    line = json.dumps(document, ensure_ascii=False)
+    if json_file is not None:
+        try:
+            write_atomically(json_file, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+        except OSError as error:
+            click.echo(line)
+            raise VcdeployError(f"could not write {json_file}: {error.strerror or error}") from error
+        click.echo(f"wrote {json_file}", err=True)
+    click.echo(line)
+
+
+def _split(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _listed(text: str, known: tuple[str, ...], option: str) -> list[str]:
+    """The names of a list with commas, in the order they are known in."""
+    wanted = _split(text)
+    for each in wanted:
+        if each not in known:
+            raise VcdeployError(f"{option} has no {each!r}: choose from {', '.join(known)}, with commas in between")
+    if not wanted:
+        raise VcdeployError(f"{option} names nothing: choose from {', '.join(known)}")
+    return [each for each in known if each in wanted]
+
+
+def _range(text: str) -> tuple[float, float]:
+    """LO:HI, or one number for both."""
+    low, _, high = text.partition(":")
+    try:
+        ends = float(low), float(high or low)
+    except ValueError:
+        ends = 0.0, 0.0
+    if not 0 < ends[0] <= ends[1] <= 1 or text.endswith(":"):
+        raise VcdeployError(
+            f"--share {text!r} is no range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
+        )
+    return ends
+
+
+def _baseline(everyone: list[Contender], wanted: str | None, left_out: dict[str, str]) -> str:
+    """The contender that ratios refer to: the wanted one, or the first dense one of the same kind that is here."""
+    names = [each.name for each in everyone]
+    if wanted is not None:
+        if wanted not in names:
+            raise VcdeployError(f"no contender {wanted!r} for --baseline; there are: {', '.join(names)}")
+        if wanted in left_out:
+            raise VcdeployError(f"the baseline {wanted} can't run: {left_out[wanted]}")
+        return wanted
+    from vcdeploy.bench.contenders import DENSE
+
+    kind = DENSE[everyone[0].unit][0]
+    dense = [each.name for each in everyone if each.unit == kind]
+    for name in dense:
+        if name not in left_out:
+            return name
+    raise VcdeployError("no baseline can run: " + "; ".join(f"{name}: {left_out[name]}" for name in dense))
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the run as an error would: workers end and temporary files go."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write_models(at_hand: Subject, contenders: list[Contender], folder: Path, seed: int) -> None:
+    """The files the contenders name."""
+    for name, each in {each.file: each for each in contenders}.items():
+        chosen = at_hand if each.variable else at_hand.dense(each.unit, seed)
+        chosen.write(folder / name, bucketed=each.form == "bucketed")
+
+
+def _write_streams(
+    folder: Path, at_hand: Subject, model: Path | None, text: Path | None, batch: int, length: int, seed: int
+) -> None:
+    """What step and sequence read."""
+    import numpy as np
+
+    from vcdeploy.bench import subject
+
+    streams: NDArray[np.int64]
+    if text is not None:
+        streams = subject.text_of(text, at_hand.vocab, batch, length)
+    elif model is not None:
+        streams = subject.own_text(model, batch, length, seed)
+    else:
+        streams = subject.random_streams(len(at_hand.vocab), batch, length, seed)
+    np.save(folder / "streams.npy", streams)
+
+
+def _print(console: Console, document: dict[str, Any], tables: list[Any]) -> None:
+    model, settings, machine = document["model"], document["settings"], document["machine"]
+    layers = f", {model['layers']} layers" if model["layers"] > 1 else ""
+    console.print(
+        f"{model['unit']}-{model['dim']}{layers}, {model['vocab']} symbols, {model['source']}; reads {settings['text']}"
+    )
+    caches = ", ".join(f"{name} {size}" for name, size in machine["caches"].items())
+    console.print(f"{machine['processor']}, {machine['cores']} cores, {caches}; load before the run {machine['load']}")
+    console.print(
+        f"rounds: {settings['rounds']}, threads: {settings['threads']}; "
+        f"times: how many times as fast as {document['baseline']} in the same round"
+    )
+    if machine["load"] and machine["load"] > BUSY:
+        console.print("other programs were running when this began: the figures are noisier for it, p90 and p99 most")
+    for table in tables:
+        console.print()
+        console.print(table)
+    console.print()
+    for contender in document["contenders"]:
+        for scenario, reason in contender["not_measured"].items():
+            console.print(f"{contender['name']}: {scenario} not measured: {reason}")
+    for name, reason in document["left_out"].items():
+        console.print(f"left out: {name}: {reason}", markup=False)
