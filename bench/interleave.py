@@ -60,12 +60,12 @@ class Settings:
 class Process:
     """A worker and the pipes to it. It has a session of its own: Ctrl-C reaches this program alone, which ends it."""
 
-    def __init__(self, contender: Contender, threads: int) -> None:
-        self.name = contender.name
+    def __init__(self, name: str, threads: int, worker: str = "vcdeploy.bench.worker") -> None:
+        self.name = name
         # A file, since a pipe that nobody reads would fill up.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "vcdeploy.bench.worker"],
+            [sys.executable, "-m", worker],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -131,7 +131,7 @@ def measure(
             tell(f"loading {contender.name}")
             refused = {name: why for name in settings.scenarios if (why := contender.refuses(name))}
             names = [name for name in settings.scenarios if name not in refused]
-            process = open_processes.enter_context(Process(contender, settings.threads))
+            process = open_processes.enter_context(Process(contender.name, settings.threads))
             answer = process.ask(
                 "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
                 steps=settings.steps, seed=settings.seed,

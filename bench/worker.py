@@ -77,11 +77,11 @@ class Worker:
         return traffic.traffic(self._contender, config, vocab, steps, self._shares(scenario))
 
 
-def main() -> None:
+def serve(worker: Any) -> None:
+    """Answer requests, each by the worker's method of that name, until there are no more."""
     # What libraries print must not get between the answers: standard output becomes standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    worker = Worker()
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -94,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Worker())

@@ -34,7 +34,20 @@ BUSY = 0.5  # programs that want a core, before the run
 WIDTH = 200  # columns, more than any table takes
 
 
-@click.command(short_help="Measure a model's speed against dense ones.")
+class Bench(click.Command):
+    """`vcdeploy bench train` is a command of its own; a model in a folder of that name is ./train."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] != ["train"]:
+            return super().make_context(info_name, args, parent, **extra)
+        from vcdeploy.cli.bench_train import train
+
+        return train.make_context(f"{info_name} train", args[1:], parent, **extra)
+
+
+@click.command(cls=Bench, short_help="Measure a model's speed against dense ones.")
 @click.argument("model", required=False, type=click.Path(path_type=Path))
 @click.option("--unit", type=click.Choice(UNITS), help="Without MODEL: the unit. [default: vcgru]")
 @click.option("--dim", type=click.IntRange(2, 16384), help="Without MODEL: dimensions of the state. [default: 1024]")
@@ -86,12 +99,13 @@ def bench(
 
     Every contender has a process of its own; in each round each runs every scenario once, one at a time. A ratio is
     the median over the rounds, each within one round. The last line of the output is one JSON document.
+
+    The speed of training is another matter: see vcdeploy bench train --help.
     """
     from rich.console import Console
 
     from vcdeploy.bench import contenders as known
     from vcdeploy.bench import interleave, machine, report, subject
-    from vcdeploy.files import write_atomically
 
     names = _listed(scenario, SCENARIOS, "--scenario")
     precisions = _listed(precision, known.PRECISIONS, "--precision")
@@ -104,7 +118,7 @@ def bench(
     else:
         if text is not None:
             raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
-        low, high = _range(share or "0.2:0.6")
+        low, high = share_range(share or "0.2:0.6")
         at_hand = subject.synthetic(unit or "vcgru", dim or 1024, low, high, seed)
     everyone = known.contenders(at_hand.config["unit"])
     within = known.contenders(at_hand.config["unit"], precisions)
@@ -121,7 +135,7 @@ def bench(
     )
     about_machine, begun = machine.describe(), datetime.now(timezone.utc)
     with (
-        _ended_by_sigterm(),
+        ended_by_sigterm(),
         tempfile.TemporaryDirectory(prefix="vcdeploy-bench-") as temporary,
         progress.status("") as status,
     ):
@@ -157,6 +171,13 @@ def bench(
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)  # a terminal that is narrower breaks lines, but no figure is lost
     _print(console, document, report.tables(document))
+    put_out(document, json_file)
+
+
+def put_out(document: dict[str, Any], json_file: Path | None) -> None:
+    """The last line of the output, and the file that was asked for."""
+    from vcdeploy.files import write_atomically
+
     line = json.dumps(document, ensure_ascii=False)
     if json_file is not None:
         try:
@@ -183,7 +204,7 @@ def _listed(text: str, known: tuple[str, ...], option: str) -> list[str]:
     return [each for each in known if each in wanted]
 
 
-def _range(text: str) -> tuple[float, float]:
+def share_range(text: str) -> tuple[float, float]:
     """LO:HI, or one number for both."""
     low, _, high = text.partition(":")
     try:
@@ -217,7 +238,7 @@ def _baseline(everyone: list[Contender], wanted: str | None, left_out: dict[str,
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def ended_by_sigterm() -> Iterator[None]:
     """SIGTERM ends the run as an error would: workers end and temporary files go."""
 
     def end(number: int, frame: FrameType | None) -> None:

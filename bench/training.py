@@ -1,0 +1,174 @@
+"""Training a layer, forward and backward: the contenders, the worker of each, and the rounds.
+
+One layer of D dimensions reads T steps of B sequences and gets a gradient for every output; all of its weights and its
+inputs get theirs. m is given by the inputs, evenly spread over a range.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from vcdeploy.bench.interleave import PAUSE, Process
+from vcdeploy.bench.worker import serve
+
+OPS, REFERENCE, GRU, LSTM = "ops", "reference", "torch gru", "torch lstm"
+CONTENDERS = {
+    OPS: "torch.ops.vcdeploy: what a unit trains with",
+    REFERENCE: "the reference, a loop in PyTorch",
+    GRU: "torch.nn.GRU, dense",
+    LSTM: "torch.nn.LSTM, dense",
+}
+EPSILON = 1e-3
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all contenders do."""
+
+    unit: str
+    dim: int
+    batch: int
+    steps: int
+    share: tuple[float, float]
+    sharpness: float
+    threads: int
+    seed: int
+
+
+class Worker:
+    """One contender in its process."""
+
+    def load(self, contender: str, task: dict[str, Any]) -> dict[str, Any]:
+        import torch
+
+        from vcdeploy.kernels import native
+
+        given = Task(**task)
+        torch.set_num_threads(given.threads)
+        torch.manual_seed(given.seed)
+        for each in (replace(given, dim=8, batch=1, steps=1), given):
+            # A small one first, for which PyTorch imports what it needs: memory that grows then is the pass's own.
+            self._inputs, self._run = _layer(contender, each)
+            self._gradient = torch.randn(each.steps, each.batch, each.dim)
+            if each is not given:
+                self._pass()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        shares = self._pass()
+        self._grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        runs = native.trains() if contender == OPS else f"PyTorch {torch.__version__}"
+        return {"runs": runs, "m": None if shares is None else [shares.mean().item(), shares.std().item()]}
+
+    def measure(self) -> dict[str, Any]:
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        self._pass()
+        return {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
+
+    def summarise(self) -> dict[str, Any]:
+        return {"grown": self._grown * 1024}  # Linux counts it in KB
+
+    def _pass(self) -> Any:
+        for each in self._inputs:
+            each.grad = None
+        y, shares = self._run()
+        y.backward(self._gradient)
+        return shares
+
+
+def _layer(contender: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, Any]]]:
+    """The tensors that get gradients, and the forward pass: the output and, of a variable unit, m."""
+    import torch
+
+    from vcdeploy import kernels
+    from vcdeploy.units import cells
+
+    T, B, D = task.steps, task.batch, task.dim
+    x = torch.randn(T, B, D)
+    if contender in (GRU, LSTM):
+        x.requires_grad_()
+        network = (torch.nn.GRU if contender == GRU else torch.nn.LSTM)(D, D)
+        return [x, *network.parameters()], lambda: (network(x)[0], None)
+    low, high = task.share
+    wanted = (low + (high - low) * torch.rand(T, B)).clamp(1e-6, 1 - 1e-6)
+    x[..., 0] = torch.logit(wanted)  # the scheduler reads this dimension and no other
+    gates = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}[task.unit]
+    U, V = (torch.randn(gates * D, D) * D**-0.5 for _ in range(2))
+    u, v, b = torch.zeros(D), torch.zeros(D), torch.zeros(1)
+    v[0] = 1
+    states = [torch.zeros(B, D) for _ in range(2 if task.unit == "vclstm" else 1)]
+    inputs = [each.requires_grad_() for each in (x, states[0], U, V, u, v, b, *states[1:])]
+    op = getattr(kernels if contender == OPS else cells, task.unit)
+
+    def run() -> tuple[Any, Any]:
+        y, _, m, *_ = op(*inputs, task.sharpness, EPSILON)
+        return y, m.detach()
+
+    return inputs, run
+
+
+@dataclass
+class Record:
+    """What was seen of a contender; seconds and cpu_seconds: a pass a round."""
+
+    name: str
+    runs: str
+    m: list[float] | None
+    seconds: list[float]
+    cpu_seconds: list[float]
+    grown: int = 0
+
+
+def measure(task: Task, rounds: int, tell: Callable[[str], None]) -> list[Record]:
+    """Every contender once a round, one at a time, each in a process of its own."""
+    records: list[tuple[Process, Record]] = []
+    with ExitStack() as processes:
+        for name in CONTENDERS:
+            tell(f"loading {name}")
+            process = processes.enter_context(Process(name, task.threads, "vcdeploy.bench.training"))
+            answer = process.ask("load", contender=name, task=asdict(task))
+            records.append((process, Record(name, answer["runs"], answer["m"], [], [])))
+        for number in range(rounds):
+            tell(f"round {number + 1} of {rounds}")
+            first = number % len(records)  # so that nobody always comes after the same one
+            for process, record in records[first:] + records[:first]:
+                answer = process.ask("measure")
+                record.seconds.append(answer["seconds"])
+                record.cpu_seconds.append(answer["cpu_seconds"])
+                time.sleep(PAUSE)
+        for process, record in records:
+            record.grown = process.ask("summarise")["grown"]
+    return [record for _, record in records]
+
+
+def figures(records: list[Record], tokens: int) -> list[dict[str, Any]]:
+    """Each contender's figures: medians, and the median over the rounds of how many times as fast it was as others."""
+    by_name = {record.name: record for record in records}
+
+    def times(record: Record, other: str, what: str) -> float:
+        pairs = zip(getattr(by_name[other], what), getattr(record, what), strict=True)
+        return round(statistics.median(theirs / own for theirs, own in pairs), 3)
+
+    return [
+        {
+            "name": record.name,
+            "runs": record.runs,
+            "m": record.m and {"mean": round(record.m[0], 4), "spread": round(record.m[1], 4)},
+            "tokens_per_second": round(tokens / statistics.median(record.seconds), 1),
+            "tokens_per_cpu_second": round(tokens / statistics.median(record.cpu_seconds), 1),
+            "times": {other: times(record, other, "seconds") for other in by_name},
+            "cpu_times": {other: times(record, other, "cpu_seconds") for other in by_name},
+            "memory": record.grown,
+            "seconds": [round(each, 6) for each in record.seconds],
+            "cpu_seconds": [round(each, 6) for each in record.cpu_seconds],
+        }
+        for record in records
+    ]
+
+
+if __name__ == "__main__":
+    serve(Worker())
