@@ -101,6 +101,12 @@ def _torch() -> str:
     return f"{torch.__version__}, {'CUDA' if torch.cuda.is_available() else 'CPU only'}"
 
 
+def _training() -> str:
+    from vcdeploy.kernels import native
+
+    return native.trains()
+
+
 def _verovio() -> str:
     import verovio
 
@@ -194,6 +200,7 @@ CHECKS = (
     Check("NumPy", _version("numpy"), "numpy"),
     Check("ONNX", _version("onnx"), "onnx"),
     Check("PyTorch", _torch, "torch"),
+    Check("training", _training, "torch"),
     Check("onnxscript", _version("onnxscript"), "onnxscript"),
     Check("safetensors", _version("safetensors"), "safetensors"),
     Check("TensorBoard", _version("tensorboard"), "tensorboard"),

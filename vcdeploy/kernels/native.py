@@ -65,7 +65,8 @@ def forward(
     Y, M = X.new_empty(X.shape), X.new_empty(X.shape[:2])
     C = [each.clone(memory_format=torch.contiguous_format) for each in cell]
     _native.train_forward(
-        unit, *map(_array, (X, H0, U, V, u, v)), b.item(), _array(*C) if C else None, _array(Y), _array(M),
+        unit, _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v), b.item(),
+        _array(C[0]) if C else None, _array(Y), _array(M),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
     return Y, Y[-1].clone(), M, *C
@@ -86,8 +87,9 @@ def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str
     dU, dV = U.new_zeros(U.shape), V.new_zeros(V.shape)
     dh = dH.clone(memory_format=torch.contiguous_format)
     _native.train_backward(
-        unit, *map(_array, (dY, dM, X, H0, U, V, u, v)), _array(*cells) if cells else None, _array(Y), _array(M),
-        _array(dh), _array(*cell_gradients) if cells else None, *map(_array, (dX, dU, dV, dS)),
+        unit, _array(dY), _array(dM), _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v),
+        _array(cells[0]) if cells else None, _array(Y), _array(M), _array(dh),
+        _array(cell_gradients[0]) if cells else None, _array(dX), _array(dU), _array(dV), _array(dS),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
     of_states = dS[1:].flatten() @ Y[:-1].flatten(0, 1) + dS[0] @ H0

@@ -62,20 +62,30 @@ static void tile_of(int count, const T* w, std::ptrdiff_t n, const T* const* x, 
 template <class T>
 static void multiply(const T* panel, const Operand<T>* operands, int count, std::ptrdiff_t x_at, std::ptrdiff_t y_at,
                      bool accumulate) {
-    // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
-    for (int groups = (count + kGroup - 1) / kGroup; groups > 0; --groups) {
-        const int size = (count + groups - 1) / groups;
-        const int from = operands[size - 1].from, to = operands[0].to;
-        const T* x[kGroup] = {};
-        T* y[kGroup] = {};
-        for (int s = 0; s < size; ++s) {
-            x[s] = operands[s].x + x_at + from;
-            y[s] = operands[s].y + y_at;
+    // A stretch of columns at a time, so that all groups find the panel's part of it in the nearest cache.
+    constexpr int kStretch = 1024 / static_cast<int>(sizeof(T));
+    if (count == 0) return;
+    const int groups = (count + kGroup - 1) / kGroup;
+    const int widest = operands[0].to;
+    for (int begin = operands[count - 1].from / kStretch * kStretch; begin == 0 || begin < widest; begin += kStretch) {
+        // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
+        for (int group = 0, first = 0; group < groups; ++group) {
+            const int size = (count - first + groups - group - 1) / (groups - group);
+            const Operand<T>* own = operands + first;
+            first += size;
+            const int least = own[size - 1].from, most = own[0].to;
+            const int from = least > begin ? least : begin, to = most < begin + kStretch ? most : begin + kStretch;
+            const bool starts = from == least && !accumulate;
+            if (to <= from && !starts) continue;
+            const T* x[kGroup] = {};
+            T* y[kGroup] = {};
+            for (int s = 0; s < size; ++s) {
+                x[s] = own[s].x + x_at + from;
+                y[s] = own[s].y + y_at;
+            }
+            const std::ptrdiff_t columns = to > from ? to - from : 0;
+            tile_of<T>(size, panel + static_cast<std::ptrdiff_t>(from) * kPanelRows<T>, columns, x, 1, y, !starts);
         }
-        const std::ptrdiff_t columns = to > from ? to - from : 0;
-        tile_of<T>(size, panel + static_cast<std::ptrdiff_t>(from) * kPanelRows<T>, columns, x, 1, y, accumulate);
-        operands += size;
-        count -= size;
     }
 }
 
