@@ -249,13 +249,14 @@ def test_a_budget_below_the_masks_reach_is_refused_at_once(make_trainer: MakeTra
         make_trainer(budget=0.5, sharpness_end=0.55)
 
 
-@pytest.mark.parametrize("settings", [{"budget": 0.6}, {"target": 0.5}], ids=["budget", "target"])
+@pytest.mark.parametrize("settings", [{"budget": 0.5}, {"target": 0.3}], ids=["budget", "target"])
 def test_training_meets_what_it_may_spend_and_varies(make_trainer: MakeTrainer, settings: dict[str, float]) -> None:
+    # Goals that bind: learnt, this text asks for little, and nothing pulls m up to a goal above that.
     trainer = make_trainer(unit="vcrnn", dim=32, epochs=8.0, lr=0.005, **settings)
     trainer.run()
     last = rows(trainer, "valid")[-1]
     if "budget" in settings:
-        assert last["compute"] == pytest.approx(0.36, rel=0.02)
+        assert last["compute"] == pytest.approx(0.25, rel=0.02)
     else:
-        assert last["m"] == pytest.approx(0.5, rel=0.02)
+        assert last["m"] == pytest.approx(0.3, rel=0.02)
     assert last["m_spread"] > 0.05

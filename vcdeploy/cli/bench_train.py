@@ -79,8 +79,9 @@ def _print(console: Any, document: dict[str, Any], meaning: dict[str, str]) -> N
     if (machine["load"] or 0) > BUSY:
         console.print("The machine was busy: trust the ratios of CPU time, not the clock's.")
     title = (
-        f"{settings['unit']}-{settings['dim']}, T = {settings['steps']}, B = {settings['batch']}, m {settings['share'][0]}"
-        f" to {settings['share'][1]}, sharpness {settings['sharpness']}, threads: {settings['threads']}"
+        f"{settings['unit']}-{settings['dim']}, T = {settings['steps']}, B = {settings['batch']}, "
+        f"m {settings['share'][0]} to {settings['share'][1]}, sharpness {settings['sharpness']}, "
+        f"threads: {settings['threads']}"
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)

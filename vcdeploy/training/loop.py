@@ -72,7 +72,6 @@ class Trainer:
         if processes.rank:  # another dropout on every process
             torch.manual_seed(config.seed + processes.rank)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr)
-        self.objective = Objective(config, _guided(config, corpus)) if self.model.has_scheduler else None
         bounded = config.unit == "crnn" or config.guide == "boundaries"
 
         def streams(split: str, exact: bool) -> Streams:
@@ -89,6 +88,8 @@ class Trainer:
 
         self.train, self.valid = streams("train", exact=False), streams("valid", exact=True)
         self.total = max(1, round(config.epochs * self.train.segments))
+        guided, scheduled = _guided(config, corpus), self.model.has_scheduler
+        self.objective = Objective(config, guided, self.train.segments) if scheduled else None
         if config.budget:
             self._check_budget(config.budget)
         self.step = 0

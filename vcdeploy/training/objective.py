@@ -34,8 +34,11 @@ class Objective:
     --target.
     """
 
-    def __init__(self, config: TrainConfig, guided: Tensor | None = None) -> None:
-        """guided: bool [vocab], the symbols with --guide-target; None where boundaries say (or no guide)."""
+    def __init__(self, config: TrainConfig, guided: Tensor | None = None, epoch: int = 1000) -> None:
+        """guided: bool [vocab], the symbols with --guide-target; None where boundaries say (or no guide).
+
+        epoch: steps between evaluations.
+        """
         self.config = config
         self.guided = guided
         self.steering: Steering | None = None
@@ -43,7 +46,7 @@ class Objective:
         if config.weight is not None:
             self.weight = config.weight
         elif config.setting == "learn":
-            self.steering = Steering(config.budget or config.target)
+            self.steering = Steering(config.budget or config.target, epoch)
             self.weight = math.exp(self.steering.integral)
         else:
             self.weight = GUIDING_WEIGHT
@@ -106,14 +109,16 @@ class Steering:
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
-    SLOW = 0.005  # of the one that held-out text is compared with: a stretch of text differs from the next
+    SLOWLY = 0.005  # of the one that held-out text is compared with, since a stretch of text differs from the next;
+    PARTS = 8  # or, where an epoch is short, over such a part of one
     PROPORTIONAL = 10.0
     INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
     FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
     LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
 
-    def __init__(self, goal: float) -> None:
+    def __init__(self, goal: float, epoch: int) -> None:
         self.goal = goal
+        self.slowly = min(1.0, max(self.SLOWLY, self.PARTS / epoch))
         self.surplus = 1.0  # what held-out text costs, over what the text of training does
         self.spent: float | None = None
         self.spent_lately: float | None = None
@@ -122,7 +127,7 @@ class Steering:
     def weight(self, spent: float) -> float:
         """The weight for the next step, after one that spent so much."""
         self.spent = _nearer(self.spent, spent, self.SMOOTHING)
-        self.spent_lately = _nearer(self.spent_lately, spent, self.SLOW)
+        self.spent_lately = _nearer(self.spent_lately, spent, self.slowly)
         error = math.log(max(self.spent, 1e-9) * self.surplus / self.goal)
         self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
