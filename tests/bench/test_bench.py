@@ -256,11 +256,16 @@ def test_an_interrupted_run_leaves_no_process(number: int, code: int, marked: di
         "--json",
         "x.json",
     )
-    with subprocess.Popen([*BENCH, *words], cwd=tmp_path, env=marked, stderr=subprocess.PIPE) as process:
-        while len(processes_of(marked[MARK])) < 3 and process.poll() is None:  # itself and two workers
-            time.sleep(0.05)
-        process.send_signal(number)
-        process.communicate(timeout=30)
+    # Where the tests run in the background, Ctrl-C is ignored, and that is inherited.
+    heeding = ["env", "--default-signal=INT"]
+    with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, env=marked, stderr=subprocess.PIPE) as process:
+        try:
+            while len(processes_of(marked[MARK])) < 3 and process.poll() is None:  # itself and two workers
+                time.sleep(0.05)
+            process.send_signal(number)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()  # or a failure would wait for it for ever
     assert process.returncode == code
     deadline = time.monotonic() + 30
     while processes_of(marked[MARK]) and time.monotonic() < deadline:
