@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vcdeploy import __version__
 from vcdeploy.runtime import loading
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "openvino")
@@ -27,16 +25,6 @@ def describe() -> dict[str, Any]:
         from vcdeploy import _native
 
         found["instruction_sets"] = _native.instruction_sets()
-    return found
-
-
-def versions() -> dict[str, str]:
-    found = {"vcdeploy": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 

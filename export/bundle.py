@@ -11,15 +11,13 @@
 import hashlib
 import io
 import json
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vcdeploy import __version__
 from vcdeploy.files import write_atomically
+from vcdeploy.versions import versions
 
 from .parity import Report
 
@@ -35,7 +33,7 @@ def write_bundle(folder: Path, content: bytes, report: Report, about: dict[str, 
     }
     manifest = {
         **about,
-        "versions": _versions(),
+        "versions": versions(PACKAGES),
         "files": {
             name: {"bytes": len(each), "sha256": hashlib.sha256(each).hexdigest()} for name, each in files.items()
         },
@@ -58,13 +56,3 @@ def _samples(report: Report) -> bytes:
         compute=compute,
     )
     return buffer.getvalue()
-
-
-def _versions() -> dict[str, str]:
-    found = {"vcdeploy": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -1,11 +1,19 @@
 """The cases every implementation of the units answers to: odd sizes, ragged shares, edges (docs/design.md, 5)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from vcdeploy.units import cells
+
+REFERENCE: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "vcrnn": cells.vcrnn,
+    "vcgru": cells.vcgru,
+    "vclstm": cells.vclstm,
+}
 GATES = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}
 EPSILON = 1e-3
 

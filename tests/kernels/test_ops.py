@@ -1,22 +1,15 @@
 """The torch.library ops: held to the reference, and one node to torch.compile and torch.export."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from cases import CASES, EPSILON, GATES, Case
+from cases import CASES, EPSILON, GATES, REFERENCE, Case
 from torch import Tensor
 
 from vcdeploy import kernels
 from vcdeploy.kernels import gradients, native
-from vcdeploy.units import VCGRU, VCLSTM, VCRNN, cells
+from vcdeploy.units import VCGRU, VCLSTM, VCRNN
 
 OPS = {"vcrnn": kernels.vcrnn, "vcgru": kernels.vcgru, "vclstm": kernels.vclstm}
-REFERENCE: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-    "vcrnn": cells.vcrnn,
-    "vcgru": cells.vcgru,
-    "vclstm": cells.vclstm,
-}
 MODULES = {"vcrnn": VCRNN, "vcgru": VCGRU, "vclstm": VCLSTM}
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 import torch
+from cases import EPSILON, Case
 from torch import Tensor
 
 from vcdeploy.units import cells
+from vcdeploy.units.scheduler import active, mask, share
 
 STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "vcrnn": cells.vcrnn_step,
@@ -100,3 +102,30 @@ def step_bounds(
     c_off = e * (f_off * c.abs() + i_off * torch.tanh(g).abs() + torch.sigmoid(i) * g_off) + roundings
     h_off = e * (o_off * torch.tanh(new_c).abs() + torch.sigmoid(o) * (c_off + SQUASHING)) + roundings
     return [h_off, c_off]
+
+
+def check_steps(case: Case, precision: str, forward: Callable[[list[Tensor]], tuple[Tensor, ...]]) -> None:
+    """Every step of a kernel, from its own state, is the reference's within the bounds, and nothing changes past a.
+
+    forward: of X, H0, U, V, u, v, b and, for vclstm, C0.
+    """
+    X, H, U, V, u, v, b, *cell = case.inputs(torch.float32)
+    H[:, ::3] = -0.0  # past the active dimensions its sign has to stay
+    weights = [each.double() for each in (U, V, u, v, b)]
+    for t in range(case.T):
+        y, after, M, *after_cell = forward([X[t : t + 1], H, U, V, u, v, b, *cell])
+        assert torch.equal(y[0], after)
+        x, h, *c = (each.double() for each in (X[t], H, *cell))
+        m = M[0].double()
+        # The logit is exact to double's rounding; m is then rounded to a float once.
+        assert (m - share(x, h, *weights[2:])).abs().max() <= ROUNDING
+        e = mask(m, case.D, case.sharpness, EPSILON)
+        wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
+        bounds = step_bounds(case.unit, precision, x, h, e, weights, c)
+        for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):
+            excess = ((got - want).abs() - bound).max().item()
+            assert excess <= 0, f"{name} of step {t} is {excess:.2e} beyond its bound"
+        past = torch.arange(1, case.D + 1) > active(m, case.D, case.sharpness, EPSILON).unsqueeze(-1)
+        for before, now in zip((H, *cell), (after, *after_cell), strict=True):
+            assert torch.equal(now.view(torch.int32)[past], before.view(torch.int32)[past])
+        H, cell = after, after_cell

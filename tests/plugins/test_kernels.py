@@ -13,11 +13,10 @@ import pytest
 import torch
 from cases import CASES, EPSILON, GATES, Case
 from numpy.typing import NDArray
-from plugins.bounds import ROUNDING, SQUASHING, reference_step, step_bounds
+from plugins.bounds import SQUASHING, check_steps
 from torch import Tensor
 
 from vcdeploy import _native
-from vcdeploy.units.scheduler import active, mask, share
 
 ISAS = _native.instruction_sets()
 PRECISIONS = ("f32", "f16", "bf16", "int8")
@@ -39,27 +38,10 @@ def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_step_is_the_reference_step(case: Case, precision: str, isa: str) -> None:
-    X, H, U, V, u, v, b, *cell = case.inputs(torch.float32)
-    H[:, ::3] = -0.0  # past the active dimensions its sign has to stay
-    weights = [each.double() for each in (U, V, u, v, b)]
-    for t in range(case.T):
-        outputs = run(case, [X[t : t + 1], H, U, V, u, v, b, *cell], precision=precision, isa=isa)
-        y, after, M, *after_cell = (torch.from_numpy(each) for each in outputs)
-        assert torch.equal(y[0], after)
-        x, h, *c = (each.double() for each in (X[t], H, *cell))
-        m = M[0].double()
-        # The logit is exact to double's rounding; m is then rounded to a float once.
-        assert (m - share(x, h, *weights[2:])).abs().max() <= ROUNDING
-        e = mask(m, case.D, case.sharpness, EPSILON)
-        wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
-        bounds = step_bounds(case.unit, precision, x, h, e, weights, c)
-        for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):
-            excess = ((got - want).abs() - bound).max().item()
-            assert excess <= 0, f"{name} of step {t} is {excess:.2e} beyond its bound"
-        past = torch.arange(1, case.D + 1) > active(m, case.D, case.sharpness, EPSILON).unsqueeze(-1)
-        for before, now in zip((H, *cell), (after, *after_cell), strict=True):
-            assert torch.equal(now.view(torch.int32)[past], before.view(torch.int32)[past])
-        H, cell = after, after_cell
+    def forward(inputs: list[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(map(torch.from_numpy, run(case, inputs, precision=precision, isa=isa)))
+
+    check_steps(case, precision, forward)
 
 
 @pytest.mark.parametrize("isa", ISAS)

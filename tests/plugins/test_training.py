@@ -6,21 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import CASES, EPSILON, GATES, Case
-from plugins.bounds import ROUNDING, reference_step, step_bounds
+from cases import CASES, EPSILON, GATES, REFERENCE, Case
+from plugins.bounds import check_steps
 from torch import Tensor
 
 from vcdeploy import _native
 from vcdeploy.kernels import native
-from vcdeploy.units import cells
-from vcdeploy.units.scheduler import active, mask, share
 
 ISAS = _native.instruction_sets()
-REFERENCE: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-    "vcrnn": cells.vcrnn,
-    "vcgru": cells.vcgru,
-    "vclstm": cells.vclstm,
-}
 # Sorted batches, tiles of every size, more tokens than a block and a stretch hold.
 WIDE = [
     Case(unit, T, B, D, level, sharpness)
@@ -61,25 +54,7 @@ def threads() -> Any:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("case", [*CASES, *WIDE], ids=str)
 def test_every_step_is_the_reference_step(case: Case, isa: str) -> None:
-    X, H, U, V, u, v, b, *cell = case.inputs(torch.float32)
-    H[:, ::3] = -0.0  # past the active dimensions its sign has to stay
-    weights = [each.double() for each in (U, V, u, v, b)]
-    for t in range(case.T):
-        y, after, M, *after_cell = forward(case, [X[t : t + 1], H, U, V, u, v, b, *cell], isa)
-        assert torch.equal(y[0], after)
-        x, h, *c = (each.double() for each in (X[t], H, *cell))
-        m = M[0].double()
-        assert (m - share(x, h, *weights[2:])).abs().max() <= ROUNDING
-        e = mask(m, case.D, case.sharpness, EPSILON)
-        wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
-        bounds = step_bounds(case.unit, "f32", x, h, e, weights, c)
-        for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):
-            excess = ((got - want).abs() - bound).max().item()
-            assert excess <= 0, f"{name} of step {t} is {excess:.2e} beyond its bound"
-        past = torch.arange(1, case.D + 1) > active(m, case.D, case.sharpness, EPSILON).unsqueeze(-1)
-        for before, now in zip((H, *cell), (after, *after_cell), strict=True):
-            assert torch.equal(now.view(torch.int32)[past], before.view(torch.int32)[past])
-        H, cell = after, after_cell
+    check_steps(case, "f32", lambda inputs: forward(case, inputs, isa))
 
 
 @pytest.mark.parametrize("isa", ISAS)

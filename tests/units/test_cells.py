@@ -1,22 +1,14 @@
 """The reference: the equations, and that skipping is exact."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from cases import CASES, EPSILON, GATES, Case
+from cases import CASES, EPSILON, GATES, REFERENCE, Case
 from prefix_form import prefix_form
 from torch import Tensor
 
-from vcdeploy.units import cells
 from vcdeploy.units.scheduler import active, mask
-
-REFERENCE: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-    "vcrnn": cells.vcrnn,
-    "vcgru": cells.vcgru,
-    "vclstm": cells.vclstm,
-}
 
 
 def weigh(outputs: tuple[Tensor, ...]) -> Tensor:

@@ -106,6 +106,7 @@ def bench(
 
     from vcdeploy.bench import contenders as known
     from vcdeploy.bench import interleave, machine, report, subject
+    from vcdeploy.versions import versions
 
     names = _listed(scenario, SCENARIOS, "--scenario")
     precisions = _listed(precision, known.PRECISIONS, "--precision")
@@ -151,7 +152,7 @@ def bench(
         "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
         "date": begun.isoformat(timespec="seconds"),
         "machine": about_machine,
-        "versions": machine.versions(),
+        "versions": versions(machine.PACKAGES),
         "model": {
             "source": str(model) if model else "random weights",
             "vocab": len(at_hand.vocab),

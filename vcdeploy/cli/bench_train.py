@@ -50,6 +50,7 @@ def train(
     from rich.console import Console
 
     from vcdeploy.bench import machine, training
+    from vcdeploy.versions import versions
 
     low, high = share_range(share)
     task = training.Task(unit, dim, batch, steps, (low, high), sharpness, threads, seed)
@@ -60,7 +61,7 @@ def train(
         "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
         "date": begun.isoformat(timespec="seconds"),
         "machine": about_machine,
-        "versions": machine.versions(),
+        "versions": versions(machine.PACKAGES),
         "settings": {
             "unit": unit, "dim": dim, "batch": batch, "steps": steps, "share": [low, high], "sharpness": sharpness,
             "threads": threads, "rounds": rounds, "seed": seed,
