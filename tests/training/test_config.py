@@ -43,3 +43,8 @@ def test_foreign_settings_are_refused() -> None:
     del values["dim"]
     with pytest.raises(VcdeployError, match=r"differ .* in: dim"):
         TrainConfig.from_json(values)
+
+
+def test_a_wide_state_learns_at_a_lower_rate_unless_told_otherwise() -> None:
+    assert [TrainConfig(dim=dim).peak_lr for dim in (64, 256, 1024)] == [0.002, 0.002, 0.001]
+    assert TrainConfig(dim=1024, lr=0.004).peak_lr == 0.004

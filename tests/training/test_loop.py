@@ -14,7 +14,7 @@ import torch
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.training import checkpoint
-from vcdeploy.training.loop import Interrupted, Trainer
+from vcdeploy.training.loop import LOG_EVERY, Interrupted, Trainer
 from vcdeploy.units import UNITS
 
 MakeTrainer = Callable[..., Trainer]
@@ -162,6 +162,19 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_trainer: MakeTrainer) -> N
     kept = checkpoint.read(trainer.folder / "last.safetensors")
     assert kept.progress["step"] == 5
     assert all(each.isfinite().all() for each in kept.model.values())
+
+
+def test_a_run_that_diverges_stops_and_keeps_the_checkpoint_of_before(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(epochs=50.0, save_every=LOG_EVERY)
+
+    def spoil(step: int) -> None:
+        if step == LOG_EVERY:
+            trainer.model.output.bias.data[0] += 20
+
+    trainer.on_step = spoil
+    with pytest.raises(VcdeployError, match=rf"training diverged: .* at step {2 * LOG_EVERY} .* a lower --lr"):
+        trainer.run()
+    assert checkpoint.read(trainer.folder / "last.safetensors").progress["step"] == LOG_EVERY
 
 
 def test_another_text_under_the_same_name_is_refused(make_trainer: MakeTrainer) -> None:

@@ -78,7 +78,9 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting("--batch", "Parallel streams through the text (over all processes).", type=int)
 @_setting("--bptt", "Steps that gradients flow back; the state is carried over.", type=int)
 @_setting("--restart", "Segments of --bptt steps after which a stream starts again from a zero state.", type=int)
-@_setting("--lr", "Peak learning rate of Adam.", type=float)
+@_setting(
+    "--lr", "Peak learning rate of Adam; by default 0.002 up to 256 dimensions, 0.002·√(256/dim) above.", type=float
+)
 @_setting("--warmup", "Steps of linear warm-up.", type=int)
 @_setting(
     "--decay",

@@ -39,7 +39,7 @@ class TrainConfig:
     batch: int = 32
     bptt: int = 50
     restart: int = 100
-    lr: float = 2e-3
+    lr: float | None = None
     warmup: int = 200
     decay: str = "cosine"
     clip: float = 1.0
@@ -78,7 +78,7 @@ class TrainConfig:
             (self.batch >= 1, "--batch", "at least 1"),
             (self.bptt >= 1, "--bptt", "at least 1"),
             (self.restart >= 1, "--restart", "at least 1"),
-            (self.lr > 0, "--lr", "above 0"),
+            (self.lr is None or self.lr > 0, "--lr", "above 0"),
             (self.warmup >= 0, "--warmup", "0 or more"),
             (self.decay in ("cosine", "linear", "none"), "--decay", "cosine, linear or none"),
             (self.clip > 0, "--clip", "above 0"),
@@ -98,6 +98,11 @@ class TrainConfig:
             raise VcdeployError("--above-only has no effect while the weight is steered: give --weight too")
         if self.guide and self.setting != "guide":
             raise VcdeployError(f"--guide has no effect in --setting {self.setting}: use --setting guide")
+
+    @property
+    def peak_lr(self) -> float:
+        """--lr; by default 0.002, and less for a wide state, where that much diverges as the mask sharpens."""
+        return self.lr or 2e-3 * min(1.0, (256 / self.dim) ** 0.5)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

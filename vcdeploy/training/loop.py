@@ -31,6 +31,7 @@ from vcdeploy.units import LanguageModel
 Row = dict[str, Any]
 BUDGET_TOLERANCE = 0.02  # of the mean of a²/D²
 LOG_EVERY = 50  # steps between rows of metrics.jsonl
+DIVERGED = (2.0, 0.3)  # times the lowest loss, plus nats: a run that stands so high will not come down again
 
 
 class Interrupted(Exception):
@@ -71,7 +72,7 @@ class Trainer:
         self.net = processes.wrap(self.model)
         if processes.rank:  # another dropout on every process
             torch.manual_seed(config.seed + processes.rank)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.peak_lr)
         bounded = config.unit == "crnn" or config.guide == "boundaries"
 
         def streams(split: str, exact: bool) -> Streams:
@@ -97,6 +98,7 @@ class Trainer:
         self.layers = 2 if config.unit == "crnn" else config.layers
         self.epoch_tally, self.recent = Tally(self.layers), Tally(self.layers)
         self.best: list[float] | None = None
+        self.lowest = math.inf  # loss, of the rows for single steps
         self.stop_signal: int | None = None
 
     @property
@@ -124,7 +126,7 @@ class Trainer:
             if self.step % LOG_EVERY == 0 or end:
                 elapsed, done = time.perf_counter() - since, self.step - log_step
                 speed = done * self.config.batch * self.config.bptt / elapsed
-                self._emit("step", self.recent, tokens_per_second=speed)
+                self._check_course(self._emit("step", self.recent, tokens_per_second=speed)["loss"])
                 self.recent = Tally(self.layers)
             if end:
                 self._end_epoch()
@@ -136,6 +138,17 @@ class Trainer:
             self.on_step(self.step)
             if stopped and self.step < self.total:
                 raise Interrupted(stopped)
+
+    def _check_course(self, loss: float) -> None:
+        """Stop a run whose loss has left its course for good, before a checkpoint of it replaces a sound one."""
+        self.lowest = min(self.lowest, loss)
+        times, more = DIVERGED
+        if loss > times * self.lowest + more:
+            raise VcdeployError(
+                f"training diverged: the loss was {self.lowest:.3f} and is {loss:.3f} at step {self.step} (epoch "
+                f"{self.epoch:.2f}). Start again with a lower --lr (it peaks at {self.config.peak_lr:.2g}) or "
+                f"--sharpness-end ({self.config.sharpness_end:g}). Checkpoints of before are kept in {self.folder}"
+            )
 
     def _check_budget(self, budget: float) -> None:
         """The mask reaches past m·D, so that even m = 0 spends something; less than that cannot be asked for."""
@@ -158,7 +171,7 @@ class Trainer:
         config, k = self.config, self.step % self.train.segments
         self.model.sharpness = self._sharpness(self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = schedule.learning_rate(self.step, self.total, config.lr, config.warmup, config.decay)
+            group["lr"] = schedule.learning_rate(self.step, self.total, config.peak_lr, config.warmup, config.decay)
         tokens, targets, boundaries = (
             None if each is None else each.to(self.processes.device) for each in self.train.segment(k)
         )
