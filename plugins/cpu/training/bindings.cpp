@@ -38,6 +38,10 @@ struct Sizes {
     Shape tokens() const { return {T, B}; }
     Shape state() const { return {B, D}; }
     Shape matrix() const { return {gates_of(unit) * D, D}; }
+    Shape gates() const {
+        constexpr std::size_t W = training::kPadding;
+        return {T * B * gates_of(unit) * ((D + W - 1) / W * W)};
+    }
 };
 
 template <class T>
@@ -65,7 +69,7 @@ void by_type(const Array& X, const Run& run) {
 
 void forward(const std::string& unit, const Array& X, const Array& H0, const Array& U, const Array& V, const Array& u,
              const Array& v, double b, const std::optional<Writable>& C, const Writable& Y, const Writable& M,
-             double sharpness, double epsilon, int threads, const std::string& isa) {
+             const std::optional<Writable>& gates, double sharpness, double epsilon, int threads, const std::string& isa) {
     const Sizes sizes(unit, X, C.has_value());
     by_type(X, [&](auto zero) {
         using T = decltype(zero);
@@ -76,6 +80,7 @@ void forward(const std::string& unit, const Array& X, const Array& H0, const Arr
             C ? elements<T>(*C, "C", sizes.state()) : nullptr,
             elements<T>(Y, "Y", sizes.sequence()),
             elements<T>(M, "M", sizes.tokens()),
+            gates ? elements<T>(*gates, "gates", sizes.gates()) : nullptr,
         };
         const nb::gil_scoped_release free;
         training::run_forward(layer, call, threads, isa);
@@ -84,7 +89,7 @@ void forward(const std::string& unit, const Array& X, const Array& H0, const Arr
 
 void backward(const std::string& unit, const Array& dY, const Array& dM, const Array& X, const Array& H0,
               const Array& U, const Array& V, const Array& u, const Array& v, const std::optional<Array>& C0,
-              const Array& Y, const Array& M, const Writable& dH, const std::optional<Writable>& dC,
+              const Array& Y, const Array& M, const Array& gates, const Writable& dH, const std::optional<Writable>& dC,
               const Writable& dX, const Writable& dU, const Writable& dV, const Writable& dS, double sharpness,
               double epsilon, int threads, const std::string& isa) {
     const Sizes sizes(unit, X, C0.has_value() && dC.has_value());
@@ -97,6 +102,7 @@ void backward(const std::string& unit, const Array& dY, const Array& dM, const A
             C0 ? elements<T>(*C0, "C0", sizes.state()) : nullptr,
             elements<T>(Y, "Y", sizes.sequence()),
             elements<T>(M, "M", sizes.tokens()),
+            elements<T>(gates, "gates", sizes.gates()),
             elements<T>(dY, "dY", sizes.sequence()),
             elements<T>(dM, "dM", sizes.tokens()),
             elements<T>(dH, "dH", sizes.state()),
@@ -116,11 +122,12 @@ void backward(const std::string& unit, const Array& dY, const Array& dM, const A
 }  // namespace
 
 void bind_training(nb::module_& m) {
+    m.attr("TRAIN_PADDING") = training::kPadding;
     m.def("train_forward", forward, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C"_a.none(), "Y"_a,
-          "M"_a, nb::kw_only(), "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
-          "The forward pass into Y and M; C, for vclstm, changes from the first cell to the last.");
+          "M"_a, "gates"_a.none(), nb::kw_only(), "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
+          "The forward pass into Y, M and gates; C, for vclstm, changes from the first cell to the last.");
     m.def("train_backward", backward, "unit"_a, "dY"_a, "dM"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a,
-          "C0"_a.none(), "Y"_a, "M"_a, "dH"_a, "dC"_a.none(), "dX"_a, "dU"_a, "dV"_a, "dS"_a, nb::kw_only(),
+          "C0"_a.none(), "Y"_a, "M"_a, "gates"_a, "dH"_a, "dC"_a.none(), "dX"_a, "dU"_a, "dV"_a, "dS"_a, nb::kw_only(),
           "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
           "The backward pass into dX and dS; adds to dU and dV; dH and dC change from the last state's to the first's.");
 }
