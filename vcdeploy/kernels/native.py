@@ -44,7 +44,7 @@ def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: floa
         and all(each.device.type == "cpu" and each.dtype == X.dtype for each in (X, *others))
         and [tuple(each.shape) for each in others[:5]] == first
         and all(tuple(each.shape) in known for each in others[5:])
-        and all(math.isfinite(each.sum().item()) for each in (X, *others))
+        and _native.all_finite([_array(each) for each in (X, *others)], threads=torch.get_num_threads())
     )
 
 
@@ -97,17 +97,16 @@ def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str
         cells = [tensors.pop(7)]
     X, H0, U, V, u, v, _, Y, M, gates = tensors
     dX, dS = X.new_empty(X.shape), M.new_empty(M.shape)
-    dU, dV = U.new_zeros(U.shape), V.new_zeros(V.shape)
+    dU, dV, du, dv = (each.new_empty(each.shape) for each in (U, V, u, v))
     dh = dH.clone(memory_format=torch.contiguous_format)
     _native.train_backward(
         unit, _array(dY), _array(dM), _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v),
         _array(cells[0]) if cells else None, _array(Y), _array(M), _array(gates), _array(dh),
-        _array(cell_gradients[0]) if cells else None, _array(dX), _array(dU), _array(dV), _array(dS),
+        _array(cell_gradients[0]) if cells else None,
+        _array(dX), _array(dU), _array(dV), _array(du), _array(dv), _array(dS),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
-    of_states = dS[1:].flatten() @ Y[:-1].flatten(0, 1) + dS[0] @ H0
-    of_inputs = dS.flatten() @ X.flatten(0, 1)
-    return dX, dh, dU, dV, of_states, of_inputs, dS.sum().view(1), *cell_gradients
+    return dX, dh, dU, dV, du, dv, dS.sum().view(1), *cell_gradients
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

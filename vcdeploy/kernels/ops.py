@@ -8,6 +8,8 @@ Each is made of two more: `<unit>_forward` has the gates as a further output, fo
 where something needs a gradient.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,7 @@ def _schema(tensors: list[str], outputs: int, *flags: str) -> str:
     return f"({', '.join(inputs)}) -> ({', '.join(['Tensor'] * outputs)})"
 
 
-def _define(unit: str) -> Callable[..., tuple[Tensor, ...]]:
+def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     """The op of a unit and the two under it. In a list of tensors C0 and C are there for vclstm alone."""
     cell = unit == "vclstm"
     given = ["X", "H0", "U", "V", "u", "v", "b", *["C0"] * cell]
@@ -96,7 +98,7 @@ def _define(unit: str) -> Callable[..., tuple[Tensor, ...]]:
     LIBRARY.impl(unit, without_gradients, "CompositeExplicitAutograd")
     LIBRARY.impl(unit, with_gradients, "Autograd")
     torch.library.register_fake(f"vcdeploy::{unit}", without_gradients, lib=LIBRARY)
-    op: Callable[..., tuple[Tensor, ...]] = getattr(torch.ops.vcdeploy, unit)
+    op: torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]] = getattr(torch.ops.vcdeploy, unit)
     return op
 
 

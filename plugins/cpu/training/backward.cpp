@@ -44,16 +44,9 @@ class BackwardPass {
     void make_masks() {
         extents_.resize(tokens_);
         places_.resize(tokens_ + 1);
-        const auto soften_all = [&](const auto& row_of) {
-            share_out(team_, layer_.steps, std::int64_t{4} * tokens_ * D_, [&](int t, int member) {
-                for (int n = t * B_; n < (t + 1) * B_; ++n)
-                    extents_[n] = soften(call_.M[n], D_, layer_.softness, row_of(n, member));
-            });
-        };
-        Buffer<T> unused(static_cast<std::size_t>(width_) * team_.size());
-        soften_all([&](int, int member) { return unused.data() + static_cast<std::size_t>(member) * width_; });
         counts_.assign(D_ + 1, 0);
         for (int n = 0; n < tokens_; ++n) {
+            extents_[n] = extent_of(call_.M[n], D_, layer_.softness);
             places_[n] = plane_;
             plane_ += rounded_up(extents_[n].active, kPadding);
             if (extents_[n].active > 0) ++counts_[extents_[n].active - 1];
@@ -62,7 +55,10 @@ class BackwardPass {
         for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
         e_ = Buffer<T>(plane_, Contents::any);
         d_ = Buffer<T>(plane_ * G_, Contents::any);
-        soften_all([&](int n, int) { return e_.data() + places_[n]; });
+        share_out(team_, layer_.steps, std::int64_t{4} * tokens_ * D_, [&](int t, int) {
+            for (int n = t * B_; n < (t + 1) * B_; ++n)
+                soften(call_.M[n], D_, layer_.softness, extents_[n], e_.data() + places_[n]);
+        });
     }
 
     Rows<T> rows_of(int n) {
@@ -137,11 +133,12 @@ class BackwardPass {
         });
     }
 
-    // 2. From the last step to the first: d, dh, dc and dS. Once a step is done its d takes the place of q.
+    // 2. From the last step to the first: d, dh, dc, dS, and of that du and dv. Once a step is done its d takes the place of q.
     void go_back() {
         const int P = table_.panel, through = unit_.backward_reset ? G_ - 1 : G_;  // gates that read hbar itself
         const std::size_t d_plane = static_cast<std::size_t>(B_) * width_;
         Buffer<T> d(d_plane * G_), dbar(d_plane);
+        Buffer<T> du(d_plane), dv(d_plane);  // [B][width]: each sequence's part
         std::vector<T> dm(B_);
         Panels<T> U(layer_.U, G_, D_, P, Side::transposed);
         U.extend(extents_[order_[0]].active, team_);
@@ -164,6 +161,8 @@ class BackwardPass {
             call_.dS[n] = ds;
             table_.add_product(e, of_hbar, dh, extent.active);
             table_.add_scaled(ds, layer_.u, dh, D_);
+            table_.add_scaled(ds, h, row_of(du, b), D_);
+            table_.add_scaled(ds, x(n), row_of(dv, b), D_);
         };
         const auto begin = [&](int i, int n, int b) {
             const Rows<T>& rows = batch.rows[i];
@@ -213,10 +212,17 @@ class BackwardPass {
             });
         }
         share_out(team_, B_, std::int64_t{4} * B_ * D_, [&](int b, int) { finish(b, b); });
+        std::fill_n(call_.du, D_, T(0));
+        std::fill_n(call_.dv, D_, T(0));
+        for (int b = 0; b < B_; ++b) {
+            table_.add_scaled(T(1), row_of(du, b), call_.du, D_);
+            table_.add_scaled(T(1), row_of(dv, b), call_.dv, D_);
+        }
     }
 
     // 3. dX = e ⊙ dxbar + dS v.
     void make_dX() {
+        prefer_huge_pages(call_.dX, static_cast<std::size_t>(tokens_) * D_ * sizeof(T));
         Panels<T> V(layer_.V, G_, D_, table_.panel, Side::transposed);
         V.extend(extents_[order_[0]].active, team_);
         const std::size_t size = static_cast<std::size_t>(kBlock) * width_;
@@ -250,6 +256,12 @@ class BackwardPass {
     // 4. The weights. In VCGRU the last gate of U reads r ⊙ hbar.
     void make_dU_and_dV() {
         enum { kHbar, kXbar, kReset };
+        const std::size_t size = static_cast<std::size_t>(G_) * D_ * D_;
+        for (T* gradient : {call_.dU, call_.dV}) {
+            prefer_huge_pages(gradient, size * sizeof(T));
+            share_out(team_, G_, static_cast<std::int64_t>(size),
+                      [&](int gate, int) { std::fill_n(gradient + gate * (size / G_), size / G_, T(0)); });
+        }
         using Gradients = WeightGradients<T>;
         const int through = unit_.backward_reset ? G_ - 1 : G_;
         std::vector<typename Gradients::Source> sources{{0, through, call_.dU}, {0, G_, call_.dV}};

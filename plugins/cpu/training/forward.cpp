@@ -19,6 +19,7 @@ class ForwardPass {
           U_(layer.U, G_, layer.dim, table.panel, Side::plain), V_(layer.V, G_, layer.dim, table.panel, Side::plain),
           extents_(layer.batch), e_(rows(1)), hbar_(rows(1)), xbar_(rows(1)), reset_(rows(1)),
           unkept_(call.gates ? 0 : rows(G_)), gates_(call.gates ? call.gates : unkept_.data()) {
+        prefer_huge_pages(call.Y, static_cast<std::size_t>(layer.steps) * layer.batch * layer.dim * sizeof(T));
         if (call.gates) prefer_huge_pages(call.gates, layer.steps * rows(G_) * sizeof(T));
     }
 
@@ -125,7 +126,8 @@ class ForwardPass {
             return;
         }
         T* e = e_.data() + at;
-        extents_[b] = soften(m, D, layer_.softness, e);
+        extents_[b] = extent_of(m, D, layer_.softness);
+        soften(m, D, layer_.softness, extents_[b], e);
         const int active = extents_[b].active;
         table_.scale(e, h, hbar_.data() + at, active);
         table_.scale(e, x, xbar_.data() + at, active);

@@ -70,7 +70,8 @@ struct Backward {
     T* dH;         // [B, D]: of the state after the last step, and at the end before the first
     T* dC;         // the same of the cell
     T* dX;         // [T, B, D], made
-    T *dU, *dV;    // [G·D, D], added to
+    T *dU, *dV;    // [G·D, D], made
+    T *du, *dv;    // [D], made
     T* dS;         // [T, B], made: of u·h + v·x + b
 };
 
