@@ -44,6 +44,11 @@ def op(
 
 Reals = NDArray[np.float32] | NDArray[np.float64]
 
+TRAIN_PADDING: int  # D is rounded up to a multiple of it where gates are kept
+
+def all_finite(arrays: Sequence[Reals], *, threads: int = 1) -> bool:
+    """Whether no array has a NaN or an infinity."""
+
 def train_forward(
     unit: str,
     X: Reals,
@@ -56,13 +61,17 @@ def train_forward(
     C: Reals | None,
     Y: Reals,
     M: Reals,
+    gates: Reals | None,
     *,
     sharpness: float,
     epsilon: float,
     threads: int = 1,
     isa: str = "auto",
 ) -> None:
-    """The forward pass into Y and M; C, for vclstm, changes from the first cell to the last. All of one type."""
+    """The forward pass into Y and M; C, for vclstm, changes from the first cell to the last. All of one type.
+
+    gates [T·B·G·W], W being D rounded up: kept there for train_backward.
+    """
 
 def train_backward(
     unit: str,
@@ -77,11 +86,14 @@ def train_backward(
     C0: Reals | None,
     Y: Reals,
     M: Reals,
+    gates: Reals,
     dH: Reals,
     dC: Reals | None,
     dX: Reals,
     dU: Reals,
     dV: Reals,
+    du: Reals,
+    dv: Reals,
     dS: Reals,
     *,
     sharpness: float,
@@ -91,7 +103,7 @@ def train_backward(
 ) -> None:
     """The backward pass of what train_forward made; all values must be finite.
 
-    Sets dX, and dS, the gradient of u·h + v·x + b; adds to dU and dV; changes dH and dC from the gradient of the last
+    Sets dX, dU, dV, du, dv, and dS, the gradient of u·h + v·x + b; changes dH and dC from the gradient of the last
     state to that of the first.
     """
 

@@ -18,30 +18,35 @@ Softness::Softness(double sharpness, double epsilon) : sharpness(sharpness), eps
     reach = std::log((1 - epsilon) / epsilon) / sharpness;
 }
 
+// e_i before the threshold; i counts from 0 here. It falls with i.
+static double softened(double centre, int i, const Softness& softness) {
+    return 1 / (1 + std::exp(-softness.sharpness * (centre - (i + 1))));
+}
+
 template <class T>
-Extent soften(T m, int dim, const Softness& softness, T* e) {
+Extent extent_of(T m, int dim, const Softness& softness) {
     const double centre = static_cast<double>(m) * dim;
     const auto within = [dim](double place) { return static_cast<int>(std::clamp(place, 0.0, double(dim))); };
     // One dimension to spare on each side, so that the comparisons below decide and not the rounding of `reach`.
-    const int first = within(std::floor(centre - softness.reach) - 1);
-    const int last = within(std::ceil(centre + softness.reach) + 1);
-
-    Extent extent{first, first};
-    std::fill_n(e, first, T(1));
-    for (int i = first; i < last; ++i) {
-        const double soft = 1 / (1 + std::exp(-softness.sharpness * (centre - (i + 1))));
-        if (soft < softness.epsilon) break;  // and so is all that follows; e may end with a's shell
-        const bool one = soft > 1 - softness.epsilon;
-        e[i] = one ? T(1) : static_cast<T>(soft);
-        if (one && extent.ones == i) extent.ones = i + 1;
-        extent.active = i + 1;
-    }
-    std::fill(e + extent.active, e + rounded_up(extent.active, kShell), T(0));
-    return extent;
+    int ones = within(std::floor(centre - softness.reach) - 1);
+    int active = within(std::ceil(centre + softness.reach) + 1);
+    while (ones < active && softened(centre, ones, softness) > 1 - softness.epsilon) ++ones;
+    while (active > ones && softened(centre, active - 1, softness) < softness.epsilon) --active;
+    return {ones, active};
 }
 
-template Extent soften(float, int, const Softness&, float*);
-template Extent soften(double, int, const Softness&, double*);
+template <class T>
+void soften(T m, int dim, const Softness& softness, Extent extent, T* e) {
+    const double centre = static_cast<double>(m) * dim;
+    std::fill_n(e, extent.ones, T(1));
+    for (int i = extent.ones; i < extent.active; ++i) e[i] = static_cast<T>(softened(centre, i, softness));
+    std::fill(e + extent.active, e + rounded_up(extent.active, kShell), T(0));
+}
+
+template Extent extent_of(float, int, const Softness&);
+template Extent extent_of(double, int, const Softness&);
+template void soften(float, int, const Softness&, Extent, float*);
+template void soften(double, int, const Softness&, Extent, double*);
 
 Scheduler::Scheduler(const float* u, const float* v, float b, int dim) : dim_(dim), b_(b), u_(dim), v_(dim) {
     bool finite = std::isfinite(b);

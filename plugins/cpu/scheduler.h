@@ -24,9 +24,13 @@ struct Extent {
     int active;  // a
 };
 
-// The mask of a share m that is not NaN: e [D], set up to the end of a's shell. For float and double.
+// How far the mask of a share m reaches that is not NaN. For float and double, as soften().
 template <class T>
-Extent soften(T m, int dim, const Softness& softness, T* e);
+Extent extent_of(T m, int dim, const Softness& softness);
+
+// The mask itself: e [D], set up to the end of a's shell.
+template <class T>
+void soften(T m, int dim, const Softness& softness, Extent extent, T* e);
 
 class Scheduler {
   public:

@@ -65,7 +65,8 @@ float Stepper::step(const Layer& layer, const Input& input, const float* share, 
         return input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
     };
     const float m = share ? *share : scheduler.share(scheduler.of_state(h, kernels_), of_input());
-    const Extent extent = std::isnan(m) ? Extent{} : soften(m, dim_, softness_, e_.data());
+    const Extent extent = std::isnan(m) ? Extent{} : extent_of(m, dim_, softness_);
+    soften(m, dim_, softness_, extent, e_.data());
     if (std::isnan(m) || !prepare(layer, input, extent, h)) {
         fill_with_nan(h, dim_);
         if (c) fill_with_nan(c, dim_);

@@ -1,9 +1,12 @@
 """The torch.library ops: held to the reference, and one node to torch.compile and torch.export."""
 
+from typing import Any
+
 import pytest
 import torch
 from cases import CASES, EPSILON, GATES, REFERENCE, Case
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vcdeploy import kernels
 from vcdeploy.kernels import gradients, native
@@ -131,9 +134,57 @@ def test_compile_sees_one_op_forward_and_backward(unit: str) -> None:
     assert torch.equal(y, wanted_y)
     assert torch.allclose(gradient, wanted, atol=1e-6)
     forward, backward = graphs
-    assert sum(name.startswith(f"vcdeploy.{unit}.") for name in forward) == 1
-    assert sum(name.startswith(f"vcdeploy.{unit}_backward") for name in backward) == 1
+    assert [name for name in forward if name.startswith("vcdeploy.")] == [f"vcdeploy.{unit}_forward.default"]
+    assert [name for name in backward if name.startswith("vcdeploy.")] == [f"vcdeploy.{unit}_backward.default"]
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_gates_are_kept_where_a_gradient_is_needed_and_only_there(unit: str) -> None:
+    kept: list[bool] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if str(func) == f"vcdeploy.{unit}_forward.default":
+                kept.append(args[-1])
+            return func(*args, **(kwargs or {}))
+
+    inputs = Case(unit, 3, 2, 7, "ragged", 1.0).inputs(torch.float32)
+    with Watch():
+        OPS[unit](*inputs, 1.0, EPSILON)
+        inputs[6].requires_grad_()  # one is enough
+        Y, *_ = OPS[unit](*inputs, 1.0, EPSILON)
+        with torch.no_grad():
+            OPS[unit](*inputs, 1.0, EPSILON)
+    assert kept == [False, True, False]
+    assert Y.requires_grad
+    with torch.inference_mode():
+        Y, *_ = OPS[unit](*inputs, 1.0, EPSILON)
+    assert not Y.requires_grad
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_gradients_repeat_and_second_derivatives_are_refused(unit: str) -> None:
+    inputs = [each.requires_grad_() for each in Case(unit, 3, 2, 7, "ragged", 1.0).inputs()]
+    Y, _, M, *_ = OPS[unit](*inputs, 1.0, EPSILON)
+    first, again = (torch.autograd.grad((Y * Y).sum() + M.sum(), inputs, create_graph=True) for _ in range(2))
+    assert all(map(torch.equal, first, again))
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        torch.autograd.grad(first[0].sum(), inputs)
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_infinite_bias_is_the_references_in_both_passes(unit: str) -> None:
+    """All that goes into the backward pass is finite but b: it must not look for gates that no kernel made."""
+    inputs = Case(unit, 3, 2, 7, "ragged", 1.0).inputs()
+    inputs[6].fill_(torch.inf)
+    results = []
+    for op in (REFERENCE[unit], OPS[unit]):
+        given = [each.clone().requires_grad_() for each in inputs]
+        Y, *_ = op(*given, 1.0, EPSILON)
+        results.append([Y, *torch.autograd.grad(Y.sum(), given[:4])])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("unit", GATES)

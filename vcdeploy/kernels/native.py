@@ -44,8 +44,20 @@ def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: floa
         and all(each.device.type == "cpu" and each.dtype == X.dtype for each in (X, *others))
         and [tuple(each.shape) for each in others[:5]] == first
         and all(tuple(each.shape) in known for each in others[5:])
-        and all(math.isfinite(each.sum().item()) for each in (X, *others))
+        and _native.all_finite([_array(each) for each in (X, *others)], threads=torch.get_num_threads())
     )
+
+
+def new_gates(unit: str, X: Tensor) -> Tensor:
+    """Memory for what the backward pass needs to know of the forward pass: the gates of every token.
+
+    Empty where the kernels never run. The shape depends on nothing but the inputs' shapes and types.
+    """
+    if FAULT is not None or X.device.type != "cpu" or X.dtype not in (torch.float32, torch.float64):
+        return X.new_empty(0)
+    T, B, D = X.shape
+    padding = _native.TRAIN_PADDING
+    return X.new_empty(T * B * GATES[unit] * ((D + padding - 1) // padding * padding))
 
 
 def forward(
@@ -58,15 +70,16 @@ def forward(
     v: Tensor,
     b: Tensor,
     *rest: Any,
+    gates: Tensor | None = None,
     isa: str = "auto",
 ) -> tuple[Tensor, ...]:
-    """Y, H, M and, for vclstm, C. rest: C0 for vclstm, sharpness, epsilon."""
+    """Y, H, M and, for vclstm, C. rest: C0 for vclstm, sharpness, epsilon. gates: as of new_gates, written to."""
     *cell, sharpness, epsilon = rest
     Y, M = X.new_empty(X.shape), X.new_empty(X.shape[:2])
     C = [each.clone(memory_format=torch.contiguous_format) for each in cell]
     _native.train_forward(
         unit, _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v), b.item(),
-        _array(C[0]) if C else None, _array(Y), _array(M),
+        _array(C[0]) if C else None, _array(Y), _array(M), None if gates is None else _array(gates),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
     return Y, Y[-1].clone(), M, *C
@@ -75,26 +88,25 @@ def forward(
 def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str = "auto") -> tuple[Tensor, ...]:
     """Gradients of X, H0, U, V, u, v, b and, for vclstm, C0.
 
-    rest: dC for vclstm, X, H0, U, V, u, v, C0 for vclstm, Y, M, sharpness, epsilon.
+    rest: dC for vclstm, X, H0, U, V, u, v, b, C0 for vclstm, Y, M, gates, sharpness, epsilon.
     """
     *tensors, sharpness, epsilon = rest
     cell_gradients, cells = [], []
     if unit == "vclstm":
         cell_gradients = [tensors.pop(0).clone(memory_format=torch.contiguous_format)]
-        cells = [tensors.pop(6)]
-    X, H0, U, V, u, v, Y, M = tensors
+        cells = [tensors.pop(7)]
+    X, H0, U, V, u, v, _, Y, M, gates = tensors
     dX, dS = X.new_empty(X.shape), M.new_empty(M.shape)
-    dU, dV = U.new_zeros(U.shape), V.new_zeros(V.shape)
+    dU, dV, du, dv = (each.new_empty(each.shape) for each in (U, V, u, v))
     dh = dH.clone(memory_format=torch.contiguous_format)
     _native.train_backward(
         unit, _array(dY), _array(dM), _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v),
-        _array(cells[0]) if cells else None, _array(Y), _array(M), _array(dh),
-        _array(cell_gradients[0]) if cells else None, _array(dX), _array(dU), _array(dV), _array(dS),
+        _array(cells[0]) if cells else None, _array(Y), _array(M), _array(gates), _array(dh),
+        _array(cell_gradients[0]) if cells else None,
+        _array(dX), _array(dU), _array(dV), _array(du), _array(dv), _array(dS),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
-    of_states = dS[1:].flatten() @ Y[:-1].flatten(0, 1) + dS[0] @ H0
-    of_inputs = dS.flatten() @ X.flatten(0, 1)
-    return dX, dh, dU, dV, of_states, of_inputs, dS.sum().view(1), *cell_gradients
+    return dX, dh, dU, dV, du, dv, dS.sum().view(1), *cell_gradients
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

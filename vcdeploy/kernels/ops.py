@@ -3,10 +3,14 @@
 `torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. On a CPU, in float32 and
 float64, both passes are the kernels of plugins/cpu/training, which skip. Elsewhere the forward pass is the reference,
 the backward pass vcdeploy.kernels.gradients; both compute the whole state.
+
+Each is made of two more: `<unit>_forward` has the gates as a further output, for `<unit>_backward`. They are kept only
+where something needs a gradient.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
@@ -15,80 +19,87 @@ from torch import Tensor
 from vcdeploy.kernels import gradients, native
 from vcdeploy.units import cells
 
+LIBRARY = torch.library.Library("vcdeploy", "FRAGMENT")
 
-def _forward(unit: str, reference: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
-    @wraps(reference)  # the op's schema is the reference's signature
+
+def _schema(tensors: list[str], outputs: int, *flags: str) -> str:
+    inputs = [*(f"Tensor {name}" for name in tensors), "float sharpness", "float epsilon", *flags]
+    return f"({', '.join(inputs)}) -> ({', '.join(['Tensor'] * outputs)})"
+
+
+def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
+    """The op of a unit and the two under it. In a list of tensors C0 and C are there for vclstm alone."""
+    cell = unit == "vclstm"
+    given = ["X", "H0", "U", "V", "u", "v", "b", *["C0"] * cell]
+    outputs = ["Y", "H", "M", *["C"] * cell]
+    saved = [*given, "Y", "M", "gates"]
+    d_outputs = [f"d{name}" for name in outputs]
+
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, sharpness, epsilon = inputs
-        skips = native.takes(unit, *tensors, sharpness=sharpness, epsilon=epsilon)
-        return native.forward(unit, *inputs) if skips else reference(*inputs)
+        *tensors, sharpness, epsilon, keep = inputs
+        if not native.takes(unit, *tensors, sharpness=sharpness, epsilon=epsilon):
+            made: tuple[Tensor, ...] = getattr(cells, unit)(*tensors, sharpness, epsilon)
+            return *made, _gates(tensors[0], keep)
+        gates = _gates(tensors[0], keep)
+        return *native.forward(unit, *tensors, sharpness, epsilon, gates=gates if keep else None), gates
 
-    return forward
+    def _gates(X: Tensor, keep: bool) -> Tensor:
+        return native.new_gates(unit, X) if keep else X.new_empty(0)
 
+    def fake_forward(*inputs: Any) -> tuple[Tensor, ...]:
+        X, H0, *_, keep = inputs
+        made = [torch.empty_like(X), torch.empty_like(H0), X.new_empty(X.shape[:2]), *[torch.empty_like(H0)] * cell]
+        return *made, _gates(X, keep)
 
-def _gradients(unit: str, reference: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
-    outputs = 4 if unit == "vclstm" else 3
-
-    @wraps(reference)
     def backward(*inputs: Any) -> tuple[Tensor, ...]:
         *tensors, sharpness, epsilon = inputs
-        of_outputs, others = tensors[:outputs], tensors[outputs:]
-        skips = native.takes(unit, *others, *of_outputs, sharpness=sharpness, epsilon=epsilon)
-        return native.backward(unit, *inputs) if skips else reference(*inputs)
+        d, (*others, gates) = tensors[: len(outputs)], tensors[len(outputs) :]
+        # Among the others is all that was given to the forward pass: what is taken here was taken there, and has gates.
+        if native.takes(unit, *others, *d, sharpness=sharpness, epsilon=epsilon):
+            return native.backward(unit, *d, *others, gates, sharpness, epsilon)
+        without_b = [each for name, each in zip(saved, others, strict=False) if name != "b"]
+        made: tuple[Tensor, ...] = getattr(gradients, f"{unit}_backward")(*d, *without_b, sharpness, epsilon)
+        return made
 
-    return backward
+    def fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
+        return tuple(torch.empty_like(each) for each in inputs[len(outputs) :][: len(given)])
 
+    def operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], schema: str) -> Any:
+        made = torch.library.custom_op(f"vcdeploy::{name}", run, mutates_args=(), schema=schema)
+        made.register_fake(fake)
+        return made
 
-vcrnn = torch.library.custom_op("vcdeploy::vcrnn", _forward("vcrnn", cells.vcrnn), mutates_args=())
-vcgru = torch.library.custom_op("vcdeploy::vcgru", _forward("vcgru", cells.vcgru), mutates_args=())
-vclstm = torch.library.custom_op("vcdeploy::vclstm", _forward("vclstm", cells.vclstm), mutates_args=())
-vcrnn_backward = torch.library.custom_op(
-    "vcdeploy::vcrnn_backward", _gradients("vcrnn", gradients.vcrnn_backward), mutates_args=()
-)
-vcgru_backward = torch.library.custom_op(
-    "vcdeploy::vcgru_backward", _gradients("vcgru", gradients.vcgru_backward), mutates_args=()
-)
-vclstm_backward = torch.library.custom_op(
-    "vcdeploy::vclstm_backward", _gradients("vclstm", gradients.vclstm_backward), mutates_args=()
-)
+    forward_op = operator(f"{unit}_forward", forward, fake_forward, _schema(given, len(outputs) + 1, "bool keep"))
+    backward_op = operator(f"{unit}_backward", backward, fake_backward, _schema([*d_outputs, *saved], len(given)))
 
+    class Sequence(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+            *tensors, ctx.sharpness, ctx.epsilon = inputs
+            *made, gates = forward_op(*inputs, True)
+            Y, _, M, *_ = made
+            ctx.save_for_backward(*tensors, Y, M, gates)
+            return tuple(made)
 
-def _fake_forward(X: Tensor, H0: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return torch.empty_like(X), torch.empty_like(H0), X.new_empty(X.shape[:2])
+        @staticmethod
+        def backward(ctx: Any, *d: Tensor) -> tuple[Tensor | None, ...]:
+            return *backward_op(*d, *ctx.saved_tensors, ctx.sharpness, ctx.epsilon), None, None
 
+    def without_gradients(*inputs: Any) -> tuple[Tensor, ...]:
+        *made, _ = forward_op(*inputs, False)
+        return tuple(made)
 
-def _fake_vclstm(X: Tensor, H0: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return (*_fake_forward(X, H0), torch.empty_like(H0))
+    def with_gradients(*inputs: Any) -> tuple[Tensor, ...]:
+        needed = torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in inputs)
+        made: tuple[Tensor, ...] = Sequence.apply(*inputs) if needed else without_gradients(*inputs)
+        return made
 
-
-def _fake_backward(dY: Tensor, dH: Tensor, dM: Tensor, *saved: Any) -> tuple[Tensor, ...]:
-    X, H0, U, V, u, v = saved[:6]
-    return (*(torch.empty_like(each) for each in (X, H0, U, V, u, v)), u.new_empty(1))
-
-
-def _fake_vclstm_backward(dY: Tensor, dH: Tensor, dM: Tensor, dC: Tensor, *saved: Any) -> tuple[Tensor, ...]:
-    return (*_fake_backward(dY, dH, dM, *saved), torch.empty_like(dC))
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    X, H0, U, V, u, v, _, *C0, ctx.sharpness, ctx.epsilon = inputs
-    Y, _, M, *_ = output
-    ctx.save_for_backward(X, H0, U, V, u, v, *C0, Y, M)
-
-
-def _backward(op: Any) -> Any:
-    def backward(ctx: Any, *d_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        d_inputs = op(*d_outputs, *ctx.saved_tensors, ctx.sharpness, ctx.epsilon)
-        return (*d_inputs, None, None)
-
-    return backward
+    LIBRARY.define(unit + _schema(given, len(outputs)), tags=torch.Tag.pt2_compliant_tag)
+    LIBRARY.impl(unit, without_gradients, "CompositeExplicitAutograd")
+    LIBRARY.impl(unit, with_gradients, "Autograd")
+    torch.library.register_fake(f"vcdeploy::{unit}", without_gradients, lib=LIBRARY)
+    op: torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]] = getattr(torch.ops.vcdeploy, unit)
+    return op
 
 
-for _op, _op_backward, _fake, _fake_bwd in (
-    (vcrnn, vcrnn_backward, _fake_forward, _fake_backward),
-    (vcgru, vcgru_backward, _fake_forward, _fake_backward),
-    (vclstm, vclstm_backward, _fake_vclstm, _fake_vclstm_backward),
-):
-    _op.register_fake(_fake)
-    _op_backward.register_fake(_fake_bwd)
-    _op.register_autograd(_backward(_op_backward), setup_context=_save)
+vcrnn, vcgru, vclstm = (_define(unit) for unit in ("vcrnn", "vcgru", "vclstm"))

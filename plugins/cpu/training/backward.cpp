@@ -1,7 +1,8 @@
 // The backward pass: the four parts that training.h lists, one function each.
 #include "denormals.h"
+#include "training/batch.h"
 #include "training/dispatch.h"
-#include "training/gates.h"
+#include "training/panels.h"
 #include "training/weights.h"
 
 namespace vcdeploy::training {
@@ -18,7 +19,7 @@ class BackwardPass {
 
     void run() {
         make_masks();
-        recompute_gates();
+        make_q();
         if (call_.C0) recompute_cells();
         go_back();
         make_dX();
@@ -32,39 +33,40 @@ class BackwardPass {
         return n < B_ ? call_.H0 + static_cast<std::size_t>(n) * D_ : call_.Y + static_cast<std::size_t>(n - B_) * D_;
     }
     const T* x(int n) const { return call_.X + static_cast<std::size_t>(n) * D_; }
+    // Of the first gate; see Forward.
+    const T* gates(int n) const {
+        const std::size_t step = places_[n / B_ * B_];
+        return call_.gates + G_ * step + (places_[n] - step);
+    }
     T de_dm(T e) const { return slope_ * e * (1 - e); }
 
     // How far every token reaches, its mask, and where its rows lie: only their active part has a place.
     void make_masks() {
         extents_.resize(tokens_);
-        places_.resize(tokens_);
-        const auto soften_all = [&](const auto& row_of) {
-            share_out(team_, layer_.steps, std::int64_t{4} * tokens_ * D_, [&](int t, int member) {
-                for (int n = t * B_; n < (t + 1) * B_; ++n)
-                    extents_[n] = soften(call_.M[n], D_, layer_.softness, row_of(n, member));
-            });
-        };
-        Buffer<T> unused(static_cast<std::size_t>(width_) * team_.size());
-        soften_all([&](int, int member) { return unused.data() + static_cast<std::size_t>(member) * width_; });
+        places_.resize(tokens_ + 1);
         counts_.assign(D_ + 1, 0);
         for (int n = 0; n < tokens_; ++n) {
+            extents_[n] = extent_of(call_.M[n], D_, layer_.softness);
             places_[n] = plane_;
             plane_ += rounded_up(extents_[n].active, kPadding);
             if (extents_[n].active > 0) ++counts_[extents_[n].active - 1];
         }
+        places_[tokens_] = plane_;
         for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
         e_ = Buffer<T>(plane_, Contents::any);
-        gates_ = Buffer<T>(plane_ * G_, Contents::any);
         d_ = Buffer<T>(plane_ * G_, Contents::any);
-        soften_all([&](int n, int) { return e_.data() + places_[n]; });
+        share_out(team_, layer_.steps, std::int64_t{4} * tokens_ * D_, [&](int t, int) {
+            for (int n = t * B_; n < (t + 1) * B_; ++n)
+                soften(call_.M[n], D_, layer_.softness, extents_[n], e_.data() + places_[n]);
+        });
     }
 
     Rows<T> rows_of(int n) {
         Rows<T> rows{};
         rows.h = before(n);
         rows.e = e_.data() + places_[n];
-        rows.gates = gates_.data() + places_[n];
-        rows.plane = static_cast<std::ptrdiff_t>(plane_);
+        rows.gates = const_cast<T*>(gates(n));  // what goes back only reads them
+        rows.plane = static_cast<std::ptrdiff_t>(places_[(n / B_ + 1) * B_] - places_[n / B_ * B_]);
         rows.slope = slope_;
         return rows;
     }
@@ -78,43 +80,41 @@ class BackwardPass {
         });
     }
 
-    // 1. The gates, and q = V (x ⊙ e') in the place of d.
-    void recompute_gates() {
-        Gates<T> gates(layer_, table_);
-        gates.extend(extents_[order_[0]].active, team_);
-        const std::size_t size = static_cast<std::size_t>(kBlock) * width_;
+    // 1. q = V (x ⊙ e') in the place of d. Only the columns where the mask is neither 0 nor 1 count.
+    void make_q() {
+        Panels<T> V(layer_.V, G_, D_, table_.panel, Side::plain);
+        V.extend(extents_[order_[0]].active, team_);
         std::vector<Buffer<T>> scratch;
-        std::vector<Batch<T>> batches(team_.size());
-        for (int i = 0; i < team_.size(); ++i) scratch.emplace_back(4 * size, Contents::any);
+        for (int i = 0; i < team_.size(); ++i)
+            scratch.emplace_back(static_cast<std::size_t>(kBlock) * width_, Contents::any);
         for_each_block([&](int begin, int end, int member) {
-            Batch<T>& batch = batches[member];
-            batch.clear();
-            std::vector<Operand<T>> soft;
+            std::vector<Operand<T>> operands;
             const int wide = extents_[order_[begin]].active, first_soft = extents_[order_[end - 1]].ones;
             for (int i = begin; i < end; ++i) {
                 const int n = order_[i];
-                const Extent extent = extents_[n];
-                T* hbar = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
-                T *xbar = hbar + size, *reset = xbar + size, *slopes = reset + size;
-                Rows<T> rows = rows_of(n);
-                rows.hbar = hbar;
-                rows.reset = reset;
-                table_.scale(rows.e, rows.h, hbar, extent.active);
-                table_.scale(rows.e, x(n), xbar, extent.active);
-                std::fill(slopes + std::min(first_soft, extent.ones), slopes + extent.ones, T(0));
-                for (int k = extent.ones; k < extent.active; ++k) slopes[k] = x(n)[k] * de_dm(rows.e[k]);
-                for (T* row : {hbar, xbar, reset, slopes}) std::fill(row + extent.active, row + wide, T(0));
-                batch.add(rows, extent, xbar);
-                soft.push_back({slopes, d_.data() + places_[n], extent.ones, extent.active});
+                const auto [ones, active] = extents_[n];
+                T* slopes = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
+                const T* e = e_.data() + places_[n];
+                std::fill(slopes + std::min(first_soft, ones), slopes + ones, T(0));
+                for (int k = ones; k < active; ++k) slopes[k] = x(n)[k] * de_dm(e[k]);
+                std::fill(slopes + active, slopes + wide, T(0));
+                operands.push_back({slopes, d_.data() + places_[n], ones, active});
             }
-            const int panels = batch.panels(table_.panel);
-            for (int panel = 0; panel < panels; ++panel) gates.first(batch, panel);
-            for (int panel = 0; gates.has_reset() && panel < panels; ++panel) gates.second(batch, panel);
-            for (int panel = 0; panel < panels; ++panel)
-                for (int gate = 0, row = panel * table_.panel; gate < G_; ++gate)
-                    table_.multiply(gates.V().panel(gate, panel), soft.data(), batch.reaching(row), 0,
-                                    static_cast<std::ptrdiff_t>(gate * plane_) + row, false);
+            multiply_all(operands, [&](int gate, int panel, int count) {
+                table_.multiply(V.panel(gate, panel), operands.data(), count, 0,
+                                static_cast<std::ptrdiff_t>(gate * plane_) + panel * table_.panel, false);
+            });
         });
+    }
+
+    // product(gate, panel, count) for every panel that one of the operands reaches; count: those that do.
+    template <class Product>
+    void multiply_all(const std::vector<Operand<T>>& operands, const Product& product) {
+        int count = static_cast<int>(operands.size());
+        for (int panel = 0; panel * table_.panel < operands[0].to; ++panel) {
+            while (operands[count - 1].to <= panel * table_.panel) --count;
+            for (int gate = 0; gate < G_; ++gate) product(gate, panel, count);
+        }
     }
 
     // VCLSTM: the cell before every step. It follows from the gates without a product, in each sequence by itself.
@@ -133,11 +133,12 @@ class BackwardPass {
         });
     }
 
-    // 2. From the last step to the first: d, dh, dc and dS. Once a step is done its d takes the place of q.
+    // 2. From the last step to the first: d, dh, dc, dS, and of that du and dv. Once a step is done its d takes the place of q.
     void go_back() {
         const int P = table_.panel, through = unit_.backward_reset ? G_ - 1 : G_;  // gates that read hbar itself
         const std::size_t d_plane = static_cast<std::size_t>(B_) * width_;
         Buffer<T> d(d_plane * G_), dbar(d_plane);
+        Buffer<T> du(d_plane), dv(d_plane);  // [B][width]: each sequence's part
         std::vector<T> dm(B_);
         Panels<T> U(layer_.U, G_, D_, P, Side::transposed);
         U.extend(extents_[order_[0]].active, team_);
@@ -160,6 +161,8 @@ class BackwardPass {
             call_.dS[n] = ds;
             table_.add_product(e, of_hbar, dh, extent.active);
             table_.add_scaled(ds, layer_.u, dh, D_);
+            table_.add_scaled(ds, h, row_of(du, b), D_);
+            table_.add_scaled(ds, x(n), row_of(dv, b), D_);
         };
         const auto begin = [&](int i, int n, int b) {
             const Rows<T>& rows = batch.rows[i];
@@ -183,7 +186,7 @@ class BackwardPass {
                 rows.dh = call_.dH + static_cast<std::size_t>(b) * D_;
                 rows.c = call_.C0 ? cells_.data() + places_[n] : nullptr;
                 rows.dc = call_.C0 ? call_.dC + static_cast<std::size_t>(b) * D_ : nullptr;
-                batch.add(rows, extents_[n], nullptr);
+                batch.add(rows, extents_[n]);
                 operands.push_back({rows.d, rows.dbar, 0, extents_[n].active});
             }
             share_out(team_, B_, std::int64_t{8} * B_ * D_, [&](int i, int) {
@@ -209,10 +212,17 @@ class BackwardPass {
             });
         }
         share_out(team_, B_, std::int64_t{4} * B_ * D_, [&](int b, int) { finish(b, b); });
+        std::fill_n(call_.du, D_, T(0));
+        std::fill_n(call_.dv, D_, T(0));
+        for (int b = 0; b < B_; ++b) {
+            table_.add_scaled(T(1), row_of(du, b), call_.du, D_);
+            table_.add_scaled(T(1), row_of(dv, b), call_.dv, D_);
+        }
     }
 
     // 3. dX = e ⊙ dxbar + dS v.
     void make_dX() {
+        prefer_huge_pages(call_.dX, static_cast<std::size_t>(tokens_) * D_ * sizeof(T));
         Panels<T> V(layer_.V, G_, D_, table_.panel, Side::transposed);
         V.extend(extents_[order_[0]].active, team_);
         const std::size_t size = static_cast<std::size_t>(kBlock) * width_;
@@ -230,12 +240,10 @@ class BackwardPass {
                 }
                 operands.push_back({dxbar + size, dxbar, 0, active});
             }
-            for (int row = 0, panel = 0, count = end - begin; row < wide; row += table_.panel, ++panel) {
-                while (operands[count - 1].to <= row) --count;
-                for (int gate = 0; gate < G_; ++gate)
-                    table_.multiply(V.panel(gate, panel), operands.data(), count,
-                                    static_cast<std::ptrdiff_t>(gate * size), row, gate > 0);
-            }
+            multiply_all(operands, [&](int gate, int panel, int count) {
+                table_.multiply(V.panel(gate, panel), operands.data(), count, static_cast<std::ptrdiff_t>(gate * size),
+                                panel * table_.panel, gate > 0);
+            });
             for (int i = begin; i < end; ++i) {
                 const int n = order_[i];
                 T* dx = call_.dX + static_cast<std::size_t>(n) * D_;
@@ -248,6 +256,12 @@ class BackwardPass {
     // 4. The weights. In VCGRU the last gate of U reads r ⊙ hbar.
     void make_dU_and_dV() {
         enum { kHbar, kXbar, kReset };
+        const std::size_t size = static_cast<std::size_t>(G_) * D_ * D_;
+        for (T* gradient : {call_.dU, call_.dV}) {
+            prefer_huge_pages(gradient, size * sizeof(T));
+            share_out(team_, G_, static_cast<std::int64_t>(size),
+                      [&](int gate, int) { std::fill_n(gradient + gate * (size / G_), size / G_, T(0)); });
+        }
         using Gradients = WeightGradients<T>;
         const int through = unit_.backward_reset ? G_ - 1 : G_;
         std::vector<typename Gradients::Source> sources{{0, through, call_.dU}, {0, G_, call_.dV}};
@@ -257,7 +271,7 @@ class BackwardPass {
             [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
             [&](int i, int source, int from, int to, T* out) {
                 const int n = order_[i];
-                const T *e = e_.data() + places_[n] + from, *r = gates_.data() + places_[n] + from;
+                const T *e = e_.data() + places_[n] + from, *r = gates(n) + from;
                 const T* in = (source == kXbar ? x(n) : before(n)) + from;
                 table_.scale(e, in, out, to - from);
                 if (source == kReset) table_.scale(r, out, out, to - from);
@@ -274,10 +288,10 @@ class BackwardPass {
     Team team_;
     std::vector<int> order_;  // tokens by falling m
     std::vector<Extent> extents_;
-    std::vector<std::size_t> places_;  // of a token's rows in a plane
+    std::vector<std::size_t> places_;  // of a token's rows in a plane, and the plane's end
     std::vector<int> counts_;          // tokens with more than k active dimensions
     std::size_t plane_ = 0;
-    Buffer<T> e_, gates_, d_, cells_;  // [plane], [G][plane]
+    Buffer<T> e_, d_, cells_;          // [plane], [G][plane], [plane]
 };
 
 }  // namespace

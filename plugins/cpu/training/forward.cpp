@@ -3,8 +3,9 @@
 #include <limits>
 
 #include "denormals.h"
+#include "training/batch.h"
 #include "training/dispatch.h"
-#include "training/gates.h"
+#include "training/panels.h"
 
 namespace vcdeploy::training {
 namespace {
@@ -14,15 +15,22 @@ class ForwardPass {
   public:
     ForwardPass(const TrainedLayer<T>& layer, const Forward<T>& call, const Table<T>& table, int threads)
         : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
-          gates_(layer, table), team_(worthwhile(layer, threads)), width_(rounded_up(layer.dim, kPadding)),
-          plane_(static_cast<std::size_t>(width_) * layer.batch), extents_(layer.batch), e_(plane_), hbar_(plane_),
-          xbar_(plane_), reset_(plane_), sums_(plane_ * gates_of(layer.unit)) {}
+          G_(gates_of(layer.unit)), team_(worthwhile(layer, threads)), width_(rounded_up(layer.dim, kPadding)),
+          U_(layer.U, G_, layer.dim, table.panel, Side::plain), V_(layer.V, G_, layer.dim, table.panel, Side::plain),
+          extents_(layer.batch), e_(rows(1)), hbar_(rows(1)), xbar_(rows(1)), reset_(rows(1)),
+          unkept_(call.gates ? 0 : rows(G_)), gates_(call.gates ? call.gates : unkept_.data()) {
+        prefer_huge_pages(call.Y, static_cast<std::size_t>(layer.steps) * layer.batch * layer.dim * sizeof(T));
+        if (call.gates) prefer_huge_pages(call.gates, layer.steps * rows(G_) * sizeof(T));
+    }
 
     void run() {
         for (int t = 0; t < layer_.steps; ++t) step(t);
     }
 
   private:
+    // Working memory for so many rows of every sequence.
+    std::size_t rows(int count) const { return static_cast<std::size_t>(count) * layer_.batch * width_; }
+
     const T* before(int t, int b) const {
         const T* row = t == 0 ? call_.H0 : call_.Y + static_cast<std::size_t>(t - 1) * layer_.batch * layer_.dim;
         return row + static_cast<std::size_t>(b) * layer_.dim;
@@ -33,41 +41,71 @@ class ForwardPass {
         share_out(team_, B, std::int64_t{4} * B * D, [&](int b, int) { schedule(t, b); });
 
         batch_.clear();
+        of_U_.clear();
+        of_V_.clear();
+        of_reset_.clear();
+        std::vector<std::size_t> places(B);
+        plane_ = 0;
+        for (int b = 0; b < B; ++b) {
+            places[b] = plane_;
+            plane_ += rounded_up(extents_[b].active, kPadding);
+        }
         for (int b : sorted_by_share(call_.M + static_cast<std::size_t>(t) * B, B)) {
             const std::size_t at = static_cast<std::size_t>(b) * width_;
+            const int active = extents_[b].active;
             Rows<T> token{};
             token.h = before(t, b);
             token.e = e_.data() + at;
-            token.gates = sums_.data() + at;
+            token.gates = gates_ + places[b];
             token.plane = static_cast<std::ptrdiff_t>(plane_);
             token.hbar = hbar_.data() + at;
             token.reset = reset_.data() + at;
             token.c = call_.C ? call_.C + static_cast<std::size_t>(b) * D : nullptr;
             token.next = call_.Y + (static_cast<std::size_t>(t) * B + b) * D;
-            batch_.add(token, extents_[b], xbar_.data() + at);
-            const int i = batch_.size() - 1, active = extents_[b].active;
+            batch_.add(token, extents_[b]);
+            of_U_.push_back({token.hbar, token.gates, 0, active});
+            of_V_.push_back({xbar_.data() + at, token.gates, 0, active});
+            of_reset_.push_back({token.reset, token.gates, 0, active});
+            const int wide = batch_.wide(batch_.size() - 1);
             for (T* row : {hbar_.data(), xbar_.data(), reset_.data()})
-                std::fill(row + at + active, row + at + batch_.wide(i), T(0));
+                std::fill(row + at + active, row + at + wide, T(0));
         }
-        gates_.extend(batch_.widest(), team_);
+        U_.extend(batch_.widest(), team_);
+        V_.extend(batch_.widest(), team_);
 
-        const int panels = batch_.panels(P), gates = gates_of(layer_.unit);
-        const auto update = [&](int panel) {
-            const int row = panel * P, count = batch_.reaching(row);
-            for (int i = 0; i < count; ++i)
-                unit_.update(batch_.rows[i], row, std::min(row + P, batch_.extents[i].active));
-        };
+        const int panels = batch_.panels(P);
+        const bool reset = unit_.activate_reset != nullptr;
         const std::int64_t products = batch_.products();
-        const bool reset = gates_.has_reset();
-        share_out(team_, panels, 2 * gates * products, [&](int panel, int) {
-            gates_.first(batch_, panel);
-            if (!reset) update(panel);
-        });
-        if (!reset) return;
-        share_out(team_, panels, products, [&](int panel, int) {
-            gates_.second(batch_, panel);
-            update(panel);
-        });
+        share_out(team_, panels, 2 * G_ * products, [&](int panel, int) { make_gates(panel, reset); });
+        if (reset) share_out(team_, panels, products, [&](int panel, int) { make_last_gate(panel); });
+        if (call_.gates) gates_ += G_ * plane_;
+    }
+
+    // Rows of one panel: all gates, VCGRU's last without what it has to wait for; then, if they are all, the state.
+    void make_gates(int panel, bool reset) {
+        const int row = panel * table_.panel, count = batch_.reaching(row);
+        for (int gate = 0; gate < G_; ++gate) {
+            const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(gate * plane_) + row;
+            table_.multiply(V_.panel(gate, panel), of_V_.data(), count, 0, at, false);
+            if (reset && gate == G_ - 1) continue;
+            table_.multiply(U_.panel(gate, panel), of_U_.data(), count, 0, at, true);
+        }
+        for (int i = 0; i < count; ++i) unit_.activate(batch_.rows[i], row, row + table_.panel);
+        if (!reset) update(row, count);
+    }
+
+    // VCGRU's last gate reads r ⊙ hbar, which all panels have to be done for.
+    void make_last_gate(int panel) {
+        const int row = panel * table_.panel, count = batch_.reaching(row), gate = G_ - 1;
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(gate * plane_) + row;
+        table_.multiply(U_.panel(gate, panel), of_reset_.data(), count, 0, at, true);
+        for (int i = 0; i < count; ++i) unit_.activate_reset(batch_.rows[i], row, row + table_.panel);
+        update(row, count);
+    }
+
+    void update(int row, int count) {
+        for (int i = 0; i < count; ++i)
+            unit_.update(batch_.rows[i], row, std::min(row + table_.panel, batch_.extents[i].active));
     }
 
     // m and the mask of one sequence, what is multiplied, and what of the state stays.
@@ -88,7 +126,8 @@ class ForwardPass {
             return;
         }
         T* e = e_.data() + at;
-        extents_[b] = soften(m, D, layer_.softness, e);
+        extents_[b] = extent_of(m, D, layer_.softness);
+        soften(m, D, layer_.softness, extents_[b], e);
         const int active = extents_[b].active;
         table_.scale(e, h, hbar_.data() + at, active);
         table_.scale(e, x, xbar_.data() + at, active);
@@ -99,13 +138,17 @@ class ForwardPass {
     const Forward<T>& call_;
     const Table<T>& table_;
     const UnitTable<T>& unit_;
-    Gates<T> gates_;
+    int G_;
     Team team_;
-    int width_;          // of a row of working memory
-    std::size_t plane_;  // of all sequences' rows
+    int width_;  // of a row of working memory
+    Panels<T> U_, V_;
     std::vector<Extent> extents_;
-    Buffer<T> e_, hbar_, xbar_, reset_, sums_;  // [B][width]; sums [G][B][width]
+    Buffer<T> e_, hbar_, xbar_, reset_;  // [B][width]
+    Buffer<T> unkept_;                   // [G][B][width]: a step's gates, where they are not kept
+    T* gates_;                           // of this step, [G][plane]
+    std::size_t plane_ = 0;
     Batch<T> batch_;
+    std::vector<Operand<T>> of_U_, of_V_, of_reset_;  // hbar, xbar and r ⊙ hbar into the gates
 };
 
 }  // namespace

@@ -7,8 +7,7 @@
 
 namespace vcdeploy::training {
 
-constexpr int kGroup = 6;     // tokens that a tile multiplies at once
-constexpr int kPadding = 32;  // a multiple of every panel: rows of working memory are rounded up to it
+constexpr int kGroup = 6;  // tokens that a tile multiplies at once
 
 // One token of a product: y (+)= W x, from column `from` to column `to`. In a list, both only ever fall; x is zero
 // between its own `to` and that of the five before it, and between its own `from` and that of the five after it.

@@ -18,14 +18,14 @@
 // reach. `tile.h` is the only product there is, and it serves all four:
 //
 //     forward       gates = U hbar + V xbar             in every step, over the B tokens of the step
-//     backward  1   the gates again                     over all T·B tokens, a block of the sorted list at a time
+//     backward  1   q = V (x ⊙ e')                      over all T·B tokens, a block of the sorted list at a time
 //               2   dhbar = Uᵀ d                        in every step, from the last to the first
 //               3   dxbar = Vᵀ d                        over all tokens, a block at a time
 //               4   dU = Σ d hbarᵀ, dV = Σ d xbarᵀ      over all tokens: entry (i, k) over the prefix a > max(i, k)
 //
 // where d is the gradient of the gates' sums. Only 2 has to wait for the step after it. dxbar would have to be part of
-// it, since dm needs Σ dxbar_i x_i e'_i; but that is Σ d_j q_j with q = V (x ⊙ e'), which step 1 makes beside the gates
-// from the few columns where the mask is neither 0 nor 1. The forward pass keeps nothing but its outputs.
+// it, since dm needs Σ dxbar_i x_i e'_i; but that is Σ d_j q_j, and q takes only the columns where the mask is neither 0
+// nor 1, e' = de/dm being 0 elsewhere. Beside its outputs the forward pass keeps the gates, if it is asked to.
 //
 // Threads share panels or blocks, and every sum is made by one thread in one order: the same bits with any number.
 #pragma once
@@ -47,6 +47,9 @@ struct TrainedLayer {
     T b;
 };
 
+// W: D, rounded up to whole panels of any instruction set.
+constexpr int kPadding = 32;
+
 template <class T>
 struct Forward {
     const T* X;   // [T, B, D]
@@ -54,16 +57,21 @@ struct Forward {
     T* C;         // [B, D], VCLSTM: c before the first step, and at the end after the last
     T* Y;         // [T, B, D], made
     T* M;         // [T, B], made
+    // [T·B·G·W], for the backward pass; null: not kept. Steps lie one after the other. A step is [G][plane], a plane the
+    // active dimensions of its B tokens, each rounded up as W is: what is not active takes no room, and where much is
+    // not, the end is never touched.
+    T* gates;
 };
 
 template <class T>
 struct Backward {
-    const T *X, *H0, *C0, *Y, *M;  // as above; C0 before the first step, null where there is no cell
+    const T *X, *H0, *C0, *Y, *M, *gates;  // as above; C0 before the first step, null where there is no cell
     const T *dY, *dM;
     T* dH;         // [B, D]: of the state after the last step, and at the end before the first
     T* dC;         // the same of the cell
     T* dX;         // [T, B, D], made
-    T *dU, *dV;    // [G·D, D], added to
+    T *dU, *dV;    // [G·D, D], made
+    T *du, *dv;    // [D], made
     T* dS;         // [T, B], made: of u·h + v·x + b
 };
 

@@ -1,0 +1,68 @@
+// Tokens that are multiplied together, and their order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "layer.h"
+#include "layout.h"
+#include "training/table.h"
+#include "training/training.h"
+
+namespace vcdeploy::training {
+
+// Tokens that are multiplied together, sorted by m, the largest first.
+template <class T>
+struct Batch {
+    std::vector<Rows<T>> rows;
+    std::vector<Extent> extents;
+
+    void clear() {
+        rows.clear();
+        extents.clear();
+    }
+    void add(const Rows<T>& token, Extent extent) {
+        rows.push_back(token);
+        extents.push_back(extent);
+    }
+    int size() const { return static_cast<int>(rows.size()); }
+    int widest() const { return extents.empty() ? 0 : extents.front().active; }
+    int panels(int panel) const { return (widest() + panel - 1) / panel; }
+
+    // How far zeros must reach past token i's own columns: as far as any that a tile may join it with.
+    int wide(int i) const { return extents[std::max(0, i - (kGroup - 1))].active; }
+
+    // Tokens with more than `row` active rows.
+    int reaching(int row) const {
+        const auto reaches = [row](const Extent& extent) { return extent.active > row; };
+        return static_cast<int>(std::partition_point(extents.begin(), extents.end(), reaches) - extents.begin());
+    }
+
+    // Multiply-adds of a product of one gate's corners by all tokens.
+    std::int64_t products() const {
+        std::int64_t sum = 0;
+        for (const Extent& each : extents) sum += static_cast<std::int64_t>(each.active) * each.active;
+        return sum;
+    }
+};
+
+// The numbers 0 … count - 1 by falling m; equal ones, and NaN at the end, in their own order.
+template <class T>
+std::vector<int> sorted_by_share(const T* m, int count) {
+    std::vector<int> order(count);
+    for (int i = 0; i < count; ++i) order[i] = i;
+    const auto key = [m](int i) { return m[i] == m[i] ? m[i] : T(-1); };
+    std::stable_sort(order.begin(), order.end(), [&](int i, int j) { return key(i) > key(j); });
+    return order;
+}
+
+// A team for a call, or the caller alone where there is less to do than it takes to start a thread.
+template <class T>
+int worthwhile(const TrainedLayer<T>& layer, int threads) {
+    constexpr double kWorthStarting = 8e6;  // multiply-adds, counted densely
+    const double dense = 2.0 * gates_of(layer.unit) * layer.dim * layer.dim * layer.steps * layer.batch;
+    return dense < kWorthStarting ? 1 : threads;
+}
+
+}  // namespace vcdeploy::training
