@@ -60,7 +60,7 @@ def traffic(
     layers = config["layers"]
     vectors = 4 * D * (1 + (2 * layers if contender.variable else 0))  # embedding; u, v
     if contender.engine == "native":
-        panels = -(-vocab // PANEL) * PANEL * D * max(size, 2)  # int8 keeps this layer in f16
+        panels = -(-vocab // PANEL) * PANEL * D * size
         return _prefixes(contender, config, vocab, shares, (panels + vectors) * shares.shape[1])
     output = 4 * vocab * D / steps
     if contender.form == CUSTOM_OP:

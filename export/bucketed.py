@@ -8,7 +8,7 @@ once; a runtime that folds constants, as ONNX Runtime does, makes the prefixes a
 import numpy as np
 
 from .nodes import Nodes
-from .steps import GATES, Scheduler, advance, state_names, weights_of_step
+from .steps import GATES, Rounding, Scheduler, advance, state_names, weights_of_step
 
 STEP = 128
 
@@ -32,6 +32,7 @@ def bucketed_layer(
     weights: dict[str, str],
     sharpness: float,
     epsilon: float,
+    rounding: Rounding | None = None,
 ) -> tuple[str, list[str], str]:
     """One layer over x [T, B, D]: y, the state after, m [T, B]. `name` sets its values apart from other layers'."""
     scheduler = Scheduler.prepare(
@@ -49,11 +50,12 @@ def bucketed_layer(
     x_t = f"{name}.x"
     m = scheduler.share(body, x_t, before[0])
     e = scheduler.mask(body, m)
+    of_input = rounding.of_input(body, x_t) if rounding else ("", "")
 
     def bucket(into: Nodes, size: int) -> list[str]:
         """The state after a step that reads and writes the first `size` dimensions."""
         if size == dim:
-            return advance(into, unit, scheduler, e, x_t, before, matrices[size])
+            return advance(into, unit, scheduler, e, x_t, before, matrices[size], rounding, of_input)
         sizes = into.constant([size, dim - size], np.int64)
 
         def cut(value: str) -> tuple[str, str]:
@@ -62,7 +64,8 @@ def bucketed_layer(
             return head, tail
 
         heads, tails = zip(*map(cut, before), strict=True)
-        after = advance(into, unit, scheduler, cut(e)[0], cut(x_t)[0], list(heads), matrices[size])
+        head = cut(e)[0], cut(x_t)[0], list(heads)
+        after = advance(into, unit, scheduler, *head, matrices[size], rounding, of_input)
         return [into.add("Concat", *pair, axis=1) for pair in zip(after, tails, strict=True)]
 
     def choose(into: Nodes, sizes: list[int], active: str, path: str) -> list[str]:

@@ -3,20 +3,21 @@
 A model that carries them needs no library; a runtime that has a kernel for the op uses the kernel instead.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from onnx import FunctionProto, ModelProto, NodeProto, checker, helper, shape_inference
 
 from vcdeploy.errors import VcdeployError
 
 from .nodes import Nodes
-from .steps import GATES, Scheduler, advance, state_names, weights_of_step
+from .steps import GATES, Rounding, Scheduler, advance, state_names, weights_of_step
 
 DOMAIN = "vcdeploy"
 OP_VERSION = 1
 OPS = {unit.upper(): unit for unit in GATES}
 OLDEST_OPSET = 18  # Split by the number of parts
 WEIGHTS = ["U", "V", "u", "v", "b"]
+LEVELS = "activation_levels"
 
 
 def op_inputs(unit: str) -> list[str]:
@@ -28,24 +29,27 @@ def op_outputs(unit: str) -> list[str]:
     return ["Y", "H", "M", *(["C"] if unit == "vclstm" else [])]
 
 
-def op_attributes(sharpness: float, epsilon: float) -> dict[str, float | str]:
-    """The attributes of an op node. TensorRT's parser prefers a plugin to the function only where both
-    plugin_version and plugin_namespace are written out."""
-    return {"sharpness": sharpness, "epsilon": epsilon, "plugin_version": "1", "plugin_namespace": ""}
+def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, float | int | str]:
+    """The attributes of an op node; levels, those of an activation, for int8 only. TensorRT's parser prefers a plugin
+    to the function only where both plugin_version and plugin_namespace are written out."""
+    attributes = {"sharpness": sharpness, "epsilon": epsilon, "plugin_version": "1", "plugin_namespace": ""}
+    return attributes if levels is None else {**attributes, LEVELS: levels}
 
 
-def function(op: str, opset: int) -> FunctionProto:
-    """The body of one op type, for the given version of the standard ops."""
+def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
+    """The body of one op type, for the given version of the standard ops; rounded: that of nodes with LEVELS."""
     unit = OPS[op]
     before = Nodes()
     sharpness, epsilon = before.function_attribute("sharpness"), before.function_attribute("epsilon")
+    rounding = Rounding.prepare(before, before.function_attribute(LEVELS, whole=True), "u") if rounded else None
     scheduler = Scheduler.prepare(before, "u", "v", "b", sharpness, epsilon)
     weights = weights_of_step(before, unit, "U", "V")
 
     state = state_names(unit)
     body = Nodes("step_")
     m = scheduler.share(body, "x", "h")
-    after = advance(body, unit, scheduler, scheduler.mask(body, m), "x", state, weights)
+    of_input = rounding.of_input(body, "x") if rounding else ("", "")
+    after = advance(body, unit, scheduler, scheduler.mask(body, m), "x", state, weights, rounding, of_input)
     y = body.add("Identity", after[0])
     step = body.graph("step", [*state, "x"], [*after, y, m])
     initial = [f"{part.upper()}0" for part in state]
@@ -59,7 +63,7 @@ def function(op: str, opset: int) -> FunctionProto:
         op_outputs(unit),
         before.nodes,
         [helper.make_opsetid("", opset)],
-        attributes=["sharpness", "epsilon"],
+        attributes=["sharpness", "epsilon", *([LEVELS] if rounded else [])],
         attribute_protos=[helper.make_attribute(name, value) for name, value in defaults.items()],
         doc_string=f"{op} over a sequence, computed densely: docs/design.md, section 1, of vcdeploy.",
     )
@@ -97,29 +101,40 @@ def attach_functions(model: ModelProto) -> ModelProto:
     if DOMAIN not in (each.domain for each in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DOMAIN, OP_VERSION))
     present = {each.name for each in model.functions if each.domain == DOMAIN}
-    model.functions.extend(function(op, opset) for op in sorted(used - present))
+    model.functions.extend(function(op, opset, _rounds(model, op)) for op in sorted(used - present))
     model.ir_version = max(model.ir_version, 9)  # the first with default attributes of functions
     return model
 
 
 def used_ops(model: ModelProto) -> set[str]:
     """The op types of our domain in a model, nested graphs and functions included."""
-    used = _ops_in(model.graph.node)
-    for each in model.functions:
-        used |= _ops_in(each.node)
-    return used
+    return {node.op_type for node in _op_nodes(model)}
 
 
-def _ops_in(nodes: Iterable[NodeProto]) -> set[str]:
-    """The op types of our domain among nodes, those of nested graphs included."""
-    found = set()
+def _rounds(model: ModelProto, op: str) -> bool:
+    """Whether the nodes of an op type round activations: all of them or none, since they share a body."""
+    kinds = {any(each.name == LEVELS for each in node.attribute) for node in _op_nodes(model) if node.op_type == op}
+    if len(kinds) > 1:
+        raise VcdeployError(
+            f"some {op} nodes of the model have the attribute {LEVELS}, which int8 needs, and some don't, "
+            "but one function serves them all: give it to all of them or to none"
+        )
+    return kinds.pop()
+
+
+def _op_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """The nodes of our domain in a model, nested graphs and functions included."""
+    for nodes in (model.graph.node, *(each.node for each in model.functions)):
+        yield from _own(nodes)
+
+
+def _own(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     for node in nodes:
         if node.domain == DOMAIN:
-            found.add(node.op_type)
+            yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                found |= _ops_in(graph.node)
-    return found
+                yield from _own(graph.node)
 
 
 def check(model: ModelProto) -> None:

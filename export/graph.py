@@ -24,8 +24,8 @@ from .bucketed import bucketed_layer
 from .dense import ORDER, dense_layer, onnx_gates
 from .functions import DOMAIN, OLDEST_OPSET, WEIGHTS, attach_functions, check, op_attributes, op_outputs
 from .nodes import Nodes
-from .precision import PRECISIONS, Array, Weights
-from .steps import GATES
+from .precision import PRECISIONS, Array, Weights, activation_levels
+from .steps import GATES, Rounding
 
 if TYPE_CHECKING:
     from vcdeploy.corpora import Vocabulary
@@ -77,7 +77,13 @@ def assemble(
 
     x = weights.rows("embedding", "tokens")  # [T, B, D]
     if unit in GATES:
-        x, states, m = _variable_stack(nodes, weights, config, x, bucketed)
+        rounding = None
+        if precision == "int8":
+            levels = nodes.constant(activation_levels(config["dim"]), np.float32)
+            rounding = Rounding.prepare(nodes, levels, "state")
+        x, states, m = _variable_stack(nodes, weights, config, x, rounding)
+        if rounding:
+            x = rounding.round(nodes, x, rounding.of_state(nodes, x))
     else:
         x, states, m = _dense_stack(nodes, weights, config, x)
     nodes.add("Concat", *states, axis=0, output="state_out")
@@ -145,7 +151,7 @@ def _add_weights(weights: Weights, unit: str, layers: int, parameters: dict[str,
 
 
 def _variable_stack(
-    nodes: Nodes, weights: Weights, config: dict[str, Any], x: str, bucketed: bool
+    nodes: Nodes, weights: Weights, config: dict[str, Any], x: str, rounding: Rounding | None
 ) -> tuple[str, list[str], str]:
     """The layers of a variable unit: y [T, B, D], the state's rows [1, B, D], m [T, B, layers]."""
     unit, rows = config["unit"], 2 if config["unit"] == "vclstm" else 1
@@ -156,12 +162,12 @@ def _variable_stack(
         places = range(index * rows, (index + 1) * rows)
         before = [nodes.add("Gather", "state", nodes.constant(place, np.int64)) for place in places]  # [B, D]
         wide = {part: weights.whole(f"{name}.{part}") for part in WEIGHTS}
-        if bucketed:
-            x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings)
+        if config["bucketed"]:
+            x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings, rounding)
         else:
             h, *c = before
             outputs = [f"{name}.{part}" for part in op_outputs(unit)]
-            attributes = op_attributes(*settings)
+            attributes = op_attributes(*settings, activation_levels(config["dim"]) if rounding else None)
             nodes.add_many(
                 unit.upper(), x, h, *wide.values(), *c, outputs=outputs, name=name, domain=DOMAIN, **attributes
             )

@@ -36,11 +36,11 @@ class Nodes:
     def constant(self, value: ArrayLike, dtype: DTypeLike) -> str:
         return self.add("Constant", value=numpy_helper.from_array(np.asarray(value, dtype)))
 
-    def function_attribute(self, name: str) -> str:
-        """Inside a function: the float attribute `name` of the node that calls it."""
+    def function_attribute(self, name: str, whole: bool = False) -> str:
+        """Inside a function: the float (or whole) attribute `name` of the node that calls it."""
         output = self.add("Constant")
-        reference = AttributeProto(name="value_float", type=AttributeProto.FLOAT, ref_attr_name=name)
-        self.nodes[-1].attribute.append(reference)
+        kind, place = (AttributeProto.INT, "value_int") if whole else (AttributeProto.FLOAT, "value_float")
+        self.nodes[-1].attribute.append(AttributeProto(name=place, type=kind, ref_attr_name=name))
         return output
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:

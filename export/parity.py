@@ -12,10 +12,10 @@ to a sum of 2D products; m by ε, which the mask turns into up to ε·sharpness�
 since runtimes approximate them. Where an e_i lies within its error of the threshold it may be 0 (or 1) in one and not
 in the other, and both are right: that step of that layer is not compared.
 
-A file of less than float32 precision is held to these bounds with its weights as they are stored. Against the
-checkpoint's own weights the bound comes from weights disturbed by the rounding of that precision, too. The int8
-kernels count activations in whole levels, 8191 to the largest, and the native ones hold the output layer in f16: in
-their trials every activation is off by up to half a level, and the output's weights by what f16 loses.
+A file of less than float32 precision is held to these bounds with its weights as they are stored, and in int8 with
+activations rounded to levels as every runtime has to; one that lies within its error of a half may go either way, and
+goes both ways in the trials. Against the checkpoint's own weights the bound comes from weights disturbed by the
+rounding of that precision, too, and in int8 from activations that are off by up to half a level.
 """
 
 import json
@@ -38,12 +38,14 @@ from torch.overrides import TorchFunctionMode
 from vcdeploy import extras
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.int8 import Rounded
+from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.units import LanguageModel, cells
 from vcdeploy.units.scheduler import mask, share
 
 from .dense import ORDER, torch_gates
 from .functions import used_ops
-from .precision import ROUNDING, stored_weights
+from .precision import ROUNDING, activation_levels, stored_weights
 from .steps import GATES
 
 if TYPE_CHECKING:
@@ -55,7 +57,6 @@ ACTIVATION = 4 * UNIT
 TRIALS, SAFETY = 4, 3
 STEPS, SEQUENCES = 24, 4
 STEPS_OF_REFERENCE = 3  # onnx's evaluator is slow
-LEVELS = 8191  # of an activation in the int8 kernels; fewer where 127 times as many would not sum up in 31 bits
 OUTPUTS = ("logits", "state", "compute")
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -136,17 +137,16 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
     left_out: list[str] = []
     for candidate in _candidates(model, content, config, checkpoint.vocab, left_out):
         name, steps = candidate.name, candidate.steps
-        narrow = candidate.narrow if precision == "int8" else frozenset()
         try:
             runtime = candidate.start()
         except VcdeployError as error:
             hint = f"; {candidate.hint}" if candidate.hint else ""
             raise VcdeployError(f"{name} can't load the exported model{hint} ({error})") from error
-        references = {"PyTorch": _Comparison(exact, "f32", narrow)}
+        references = {"PyTorch": _Comparison(exact, "f32")}
         if precision != "f32":
             references = {
-                "PyTorch, weights as stored": _Comparison(stored, "f32", narrow),
-                "PyTorch, full precision": _Comparison(exact, precision, narrow),
+                "PyTorch, weights as stored": _Comparison(stored, "f32", rounded=precision == "int8"),
+                "PyTorch, full precision": _Comparison(exact, precision),
             }
         chain = _chain(runtime, tokens[:steps], state)
         for place, (against, comparison) in enumerate(references.items()):
@@ -154,20 +154,17 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
             differences += found
             if place == 0:
                 differences += comparison.at_once(name, runtime, tokens[:steps], chain, found)
-    with torch.no_grad():
-        outputs = stored.double()(torch.from_numpy(tokens), torch.from_numpy(state).double())
-    logits, after, m = (each.numpy() for each in outputs)
-    return Report(differences, left_out, tokens, state, (logits, after, m))
+    whole = TorchModel(stored.double(), checkpoint.vocab, precision)
+    return Report(differences, left_out, tokens, state, whole.run(tokens, state.astype(np.float64)))
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A runtime that is here. narrow: what else it rounds in int8, of "activations" and "output"."""
+    """A runtime that is here."""
 
     name: str
     start: Callable[[], Runtime]
     steps: int = STEPS  # to compare
-    narrow: frozenset[str] = frozenset()
     hint: str = ""  # where it can't load the model
 
 
@@ -202,8 +199,7 @@ def _onnx_runtimes(model: ModelProto, content: bytes, left_out: list[str]) -> It
     if library() is None:
         left_out.append(f"the custom op for ONNX Runtime was not built: {HOW_TO_BUILD}")
     else:
-        narrow = frozenset({"activations"})
-        yield _Candidate(f"{name}, {CUSTOM_OP}", lambda: OnnxRuntimeModel(content), narrow=narrow, hint=hint)
+        yield _Candidate(f"{name}, {CUSTOM_OP}", lambda: OnnxRuntimeModel(content), hint=hint)
 
 
 def _native(model: ModelProto, config: dict[str, Any], vocab: "Vocabulary") -> _Candidate:
@@ -214,7 +210,6 @@ def _native(model: ModelProto, config: dict[str, Any], vocab: "Vocabulary") -> _
     return _Candidate(
         f"native kernels, {_native.instruction_sets()[0]}",
         lambda: NativeModel(stored_weights(model), vocab, **settings),
-        narrow=frozenset({"activations", "output"}),
     )
 
 
@@ -265,7 +260,7 @@ def _chain(runtime: Runtime, tokens: NDArray[np.int64], state: NDArray[np.float3
 Outputs = dict[str, Tensor]
 
 
-class _Rounded(TorchFunctionMode):
+class _Blurred(TorchFunctionMode):
     """While it is entered, what a matrix is multiplied by is off by up to half a level; zeros stay zeros."""
 
     def __init__(self, half_level: Tensor, draw: torch.Generator) -> None:
@@ -283,13 +278,14 @@ class _Rounded(TorchFunctionMode):
 class _Comparison:
     """A PyTorch model, and what may differ in a file that stores its weights in `precision`.
 
-    narrow: what a runtime rounds besides, "activations" to whole levels, weights of the "output" to f16.
+    rounded: its activations are those of int8, which a dense unit does not round.
     """
 
-    def __init__(self, network: LanguageModel, precision: str, narrow: frozenset[str]) -> None:
-        self.network, self.precision, self.narrow = network.double().eval(), precision, narrow
+    def __init__(self, network: LanguageModel, precision: str, rounded: bool = False) -> None:
+        self.network, self.precision = network.double().eval(), precision
         self.unit: Any = network.unit
         self.variable = network.has_scheduler
+        self.rounded = rounded and self.variable
         # As float32, which is what ONNX attributes hold.
         self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
 
@@ -307,7 +303,8 @@ class _Comparison:
         draw = torch.Generator().manual_seed(0)
         changes = dict.fromkeys(OUTPUTS, 0.0)
         for trial in range(TRIALS):
-            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT, draw)
+            push = 1 if trial in (0, 3) else -1
+            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT, push, draw)
             for output in OUTPUTS:
                 change = (disturbed[output] - wanted[output])[decided.get(output, ...)]
                 changes[output] = max(changes[output], float(change.abs().amax()) if change.numel() else 0.0)
@@ -378,11 +375,12 @@ class _Comparison:
         tokens: NDArray[np.int64],
         chain: _Chain,
         m_error: float = 0.0,
+        push: int = 0,
         draw: torch.Generator | None = None,
     ) -> Outputs:
         """Every step of every layer from what the runtime had before it: state [T, B, S, D], and the other two.
 
-        draw: with it, activations are rounded where the runtime rounds them.
+        push: 1 or -1 to move activations by their error, up or down, before they are rounded. draw: for a trial.
         """
         states, shares = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.shares).double()
         unit: Any = network.unit
@@ -393,25 +391,29 @@ class _Comparison:
             before = list(states[:-1, places].unbind(1))  # [T, B, D] each
             if self.variable:
                 own.append(share(x, before[0], layer.u, layer.v, layer.b))
-                with self._rounding(x, before[0], draw):
-                    after += self._variable_step(layer, x, before, (shares[..., index] + m_error).clamp(0, 1))
+                shifted = (shares[..., index] + m_error).clamp(0, 1)
+                with self._rounding(x.flatten(0, 1), layer.V, before[0].flatten(0, 1), push, draw):
+                    after += self._variable_step(layer, x, before, shifted)
             else:
                 own.append(torch.ones_like(shares[..., index]))
                 after += self._dense_step(layer, x, before)
             x = states[1:, places][:, 0]  # what the runtime's next layer read
-        return {"logits": network.output(x), "state": torch.stack(after, 2), "compute": torch.stack(own, -1)}
+        with self._rounding(x, None, x, push, draw):
+            logits = network.output(x)
+        return {"logits": logits, "state": torch.stack(after, 2), "compute": torch.stack(own, -1)}
 
-    def _rounding(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
-        """What the int8 kernels do to a step's activations.
-
-        A level is a share of the largest in xbar or in hbar, each by itself; r ⊙ hbar takes hbar's. Here it is one of
-        the larger of the two, which makes the bound at most √2 of what it need be.
-        """
-        if draw is None or "activations" not in self.narrow:
+    def _rounding(
+        self, x: Tensor, V: Tensor | None, h: Tensor, push: int, draw: torch.Generator | None
+    ) -> AbstractContextManager[object]:
+        """What int8 does to the activations of a step (or of the output layer, without V) with the input x, state h."""
+        levels = activation_levels(self.unit.dim)
+        if self.rounded:
+            return Rounded(self.unit.dim, x, V, push * 2 * ACTIVATION * levels)
+        if self.precision != "int8" or not self.variable or draw is None:
             return nullcontext()
-        levels = min(LEVELS, (2**31 - 1) // 127 // self.unit.dim)
-        largest = torch.maximum(x.abs().amax(-1), h.abs().amax(-1))  # [T, B]
-        return _Rounded(largest.flatten().unsqueeze(-1) / (2 * levels), draw)
+        # Of xbar and hbar each has levels of its own; here they are those of the larger, which makes the bound larger.
+        largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
+        return _Blurred(largest / (2 * levels), draw)
 
     def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
         """The reference's step with m given: u and v are 0, and b takes m's logit. T and B are one batch here."""
@@ -446,8 +448,4 @@ class _Comparison:
                 scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
                 off += ROUNDING[self.precision] * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
             weight.add_(off)
-        if "output" in self.narrow:
-            output = network.output.weight
-            lost = torch.clamp(ROUNDING["f16"] * output.abs(), min=2.0**-25)  # below 2^-14 its steps are all 2^-24
-            output.add_(lost * (2 * torch.rand(output.shape, generator=draw) - 1))
         return network

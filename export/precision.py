@@ -2,6 +2,7 @@
 
 Matrices take the chosen precision. Vectors stay float32: they are small, and an error in the scheduler's u, v, b
 would move m, which is multiplied by D. int8 has a scale a row: `layers.0.U` [R, C] int8, `layers.0.U.scale` [R, 1].
+It also rounds what a matrix is multiplied by, to whole levels (docs/design.md, section 2; export/steps.py).
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,20 @@ STEPS = 127  # int8 is used symmetrically, -127 … 127
 
 # The largest error of a weight, as a share of itself; for int8, of the largest weight in its row.
 ROUNDING = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / STEPS}
+
+
+def activation_levels(dim: int) -> int:
+    """The levels of the largest activation in int8: a power of two, as levels.h of plugins/cpu has it.
+
+    2^14, or as much less as keeps a sum of D products with weights of up to 127 within int32.
+
+    >>> [activation_levels(dim) for dim in (256, 1024, 2048)]
+    [16384, 16384, 8192]
+    """
+    levels = 2**14
+    while STEPS * levels * dim > 2**31 - 1:
+        levels //= 2
+    return levels
 
 
 class Weights:

@@ -62,6 +62,39 @@ class Scheduler:
         return nodes.add("Where", nodes.add("Less", soft, self.epsilon), self.zero, soft)
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """What int8 does to a vector before a matrix multiplies it: whole levels (docs/design.md, section 2)."""
+
+    levels: str  # scalars: how many a range has
+    least_state: str  # the least range of a state, and that of an input
+    least_input: str
+
+    @classmethod
+    def prepare(cls, nodes: Nodes, levels: str, like: str) -> "Rounding":
+        """levels: a number of any type; `like` has the one to compute in."""
+        least = [nodes.add("CastLike", nodes.constant(value, np.float32), like) for value in (1, 2.0**-64)]
+        return cls(nodes.add("CastLike", levels, like), *least)
+
+    def scale(self, nodes: Nodes, value: str, least: str) -> tuple[str, str]:
+        """Of vectors [..., D]: levels to one, and the value of a level, [..., 1] each."""
+        last = nodes.constant([-1], np.int64)
+        reach = nodes.add("Max", nodes.add("ReduceMax", nodes.add("Abs", value), last), least)
+        return nodes.add("Div", self.levels, reach), nodes.add("Div", reach, self.levels)
+
+    @staticmethod
+    def round(nodes: Nodes, value: str, scale: tuple[str, str]) -> str:
+        levels = nodes.add("Round", nodes.add("Mul", value, scale[0]))  # half to even
+        return nodes.add("Mul", levels, scale[1])
+
+    def of_input(self, nodes: Nodes, x: str) -> tuple[str, str]:
+        """The scale of xbar: that of all of x, whatever the mask leaves of it."""
+        return self.scale(nodes, x, self.least_input)
+
+    def of_state(self, nodes: Nodes, h: str) -> tuple[str, str]:
+        return self.scale(nodes, h, self.least_state)
+
+
 def weights_of_step(nodes: Nodes, unit: str, U: str, V: str) -> list[str]:
     """The matrices a step multiplies by: VCGRU needs those of r and z apart from g's, the others U and V whole."""
     if unit != "vcgru":
@@ -74,14 +107,28 @@ def weights_of_step(nodes: Nodes, unit: str, U: str, V: str) -> list[str]:
 
 
 def advance(
-    nodes: Nodes, unit: str, scheduler: Scheduler, e: str, x: str, state: list[str], weights: list[str]
+    nodes: Nodes,
+    unit: str,
+    scheduler: Scheduler,
+    e: str,
+    x: str,
+    state: list[str],
+    weights: list[str],
+    rounding: Rounding | None = None,
+    of_input: tuple[str, str] = ("", ""),
 ) -> list[str]:
-    """The state after a step: h, for VCLSTM h and c."""
+    """The state after a step: h, for VCLSTM h and c. With a rounding, of_input is what its of_input gave for all of x."""
     h = state[0]
     hbar, xbar = nodes.add("Mul", e, h), nodes.add("Mul", e, x)
+    of_state = ("", "")
+    if rounding:
+        of_state = rounding.of_state(nodes, hbar)
+        xbar = rounding.round(nodes, xbar, of_input)
 
     def products(U: str, left: str, V: str) -> str:
         """U left + V xbar [B, G·d]"""
+        if rounding:
+            left = rounding.round(nodes, left, of_state)
         return nodes.add("Gemm", left, U, nodes.add("Gemm", xbar, V, transB=1), transB=1)
 
     def blend(e: str, new: str, old: str) -> str:

@@ -19,10 +19,12 @@ struct PackedWeights {
     const float* scales;  // int8: [panel][gate][16]
 };
 
-// A vector that is multiplied by a matrix; for int8 weights as whole numbers: value ≈ level * unit.
+// A vector that is multiplied by a matrix; for int8 weights as whole numbers (levels.h): level is value * levels_of_one,
+// rounded to the nearest, half to even, and stands for level * unit.
 struct Activations {
-    float* value;         // [D]
+    const float* value;   // [D]
     std::int16_t* level;  // [D]
+    float levels_of_one;
     float unit;
 };
 
@@ -32,6 +34,7 @@ struct Step {
     const float* e;  // [D], the mask; 0 from a to the end of a's shell
     Activations hbar;
     Activations reset;  // VCGRU: r ⊙ hbar, made by its first phase and read by its second
+    float* reset_value;  // [D], its values
     Activations input;  // xbar; with a table, what the table's row lacks of it
     int input_begin;    // the columns of V to multiply by `input`
     int input_end;
@@ -39,10 +42,10 @@ struct Step {
     PackedWeights U;         // all gates that read hbar
     PackedWeights U_reset;   // VCGRU: the gate that reads r ⊙ hbar
     PackedWeights V;
-    float* sums;           // [panel][gate][16], U hbar + V xbar while it grows
-    std::int32_t* counts;  // the same shape, for int8
-    float* h;              // [D], changed in place up to a
-    float* c;              // [D], VCLSTM
+    float* sums;             // [panel][gate][16], U hbar + V xbar while it grows
+    std::int32_t* counts;    // the same shape, for int8
+    float* h;                // [D], changed in place up to a
+    float* c;                // [D], VCLSTM
 };
 
 // A thread's part of the rows: panels `member`, `member` + `members`, … Every row's sum is made by one thread in one
@@ -54,19 +57,20 @@ struct Part {
 
 using Phase = void (*)(const Step&, Part);
 
-// logits = W h + bias for some tokens.
+constexpr int kOutputTogether = 3;  // tokens that share a read of the output layer
+
+// logits = W h + bias for some tokens, kOutputTogether at most.
 struct OutputCall {
     int tokens;
     const float* h;  // [tokens, dim], a row every h_stride
     std::size_t h_stride;
+    const Activations* levels;  // [tokens], for int8: of h
     int dim;
     const float* bias;  // [count, rounded up to a panel]
     int count;          // rows of W
     float* logits;      // [tokens, count rounded up to a panel], a row every logits_stride
     std::size_t logits_stride;
 };
-
-constexpr int kOutputTogether = 3;  // tokens that share a read of the output layer
 
 constexpr int kReadTogether = 128;  // floats: what `sum` takes is a multiple of them
 
@@ -77,15 +81,16 @@ struct Kernels {
     // always goes to running sum i mod 16.
     double (*dot)(const float* a, const float* b, int n);
 
-    // Sets levels [begin, end) of x, and one more to 0 where their number is odd; sets x.unit. A level has 14
-    // bits, sign included, or as many fewer as keep an int32 sum over `columns` columns from overflowing.
-    // False where a value is NaN or infinite.
-    bool (*quantise)(Activations& x, int begin, int end, int columns);
+    // The largest magnitude among n values: NaN where one is NaN, infinite where one is.
+    float (*largest)(const float* values, int n);
+
+    // Sets levels [begin, end) of x, whose values there are finite, and one more to 0 where their number is odd.
+    void (*quantise)(const Activations& x, int begin, int end);
 
     // What a step does with its rows; all threads finish the first phase before any starts the second.
     Phase phases[3][2];  // by unit; null where there is no second
 
-    // W in plain panels. Not for int8.
+    // W in plain panels.
     void (*output)(const PackedWeights& W, const OutputCall& call, Part);
 
     // Σ values, in any order: to read them, as fast as they come.

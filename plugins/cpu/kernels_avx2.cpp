@@ -14,6 +14,7 @@ namespace vcdeploy {
 const Kernels kAvx2 = {
     "avx2",
     avx2::dot,
+    avx2::largest,
     avx2::quantise,
     {{avx2::vcrnn, nullptr}, {avx2::vcgru_gates, avx2::vcgru_update}, {avx2::vclstm, nullptr}},
     avx2::output,

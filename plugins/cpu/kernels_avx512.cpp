@@ -14,6 +14,7 @@ namespace vcdeploy {
 const Kernels kAvx512 = {
     "avx512",
     avx512::dot,
+    avx512::largest,
     avx512::quantise,
     {{avx512::vcrnn, nullptr}, {avx512::vcgru_gates, avx512::vcgru_update}, {avx512::vclstm, nullptr}},
     avx512::output,

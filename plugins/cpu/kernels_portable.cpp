@@ -14,6 +14,7 @@ namespace vcdeploy {
 const Kernels kPortable = {
     "portable",
     portable::dot,
+    portable::largest,
     portable::quantise,
     {{portable::vcrnn, nullptr}, {portable::vcgru_gates, portable::vcgru_update}, {portable::vclstm, nullptr}},
     portable::output,

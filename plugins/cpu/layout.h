@@ -24,8 +24,10 @@
 //
 // A panel is 16 rows. Within one, columns follow each other, and a column holds 16 rows of every gate that reads the
 // same input: [column][gate][16]. In bf16 the 16 rows lie in the order 0, 8, 1, 9, …, so that one shift and one mask
-// of a register widen them all. In int8 two columns go together, [column pair][gate][16][2], for the multiply
-// instruction that sums pairs. Rows and columns past D are zeros.
+// of a register widen them all. In int8 two columns go together, [column pair][gate][8][2][2], for the multiply
+// instruction that sums pairs; rows r and r + 8 lie side by side, and r has 128 added, so that again one mask and one
+// shift widen them all. What was added, 128 Σ x, is the same in every row, and sums begin without it. Rows and columns
+// past D are zeros, or in int8 meet a scale or a level of 0.
 #pragma once
 
 #include <cstddef>

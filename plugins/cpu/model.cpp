@@ -7,6 +7,7 @@
 
 #include "denormals.h"
 #include "layout.h"
+#include "levels.h"
 
 namespace vcdeploy {
 
@@ -16,6 +17,7 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
       output_(weights.output, vocab_, dim_, options.precision), bias_(rounded_up(vocab_, kPanel)),
       stepper_(unit_, dim_, options.softness, *options.kernels, options.threads),
       state_(stepper_.padded() * weights.layers.size() * state_rows_of(unit_)), rows_(stepper_.padded() * kChunk),
+      row_levels_(stepper_.padded() * kOutputTogether),
       logits_(static_cast<std::size_t>(kOutputTogether) * rounded_up(vocab_, kPanel)) {
     for (std::size_t token = 0; token < static_cast<std::size_t>(vocab_); ++token)
         weights.embedding.read(token, embedding_.data() + token * dim_);
@@ -30,8 +32,8 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
     for (const LayerWeights& each : weights.layers) layers_.emplace_back(unit_, dim_, each, options.precision);
     const int spacing = InputTable::spacing_within(options.table_budget, unit_, dim_, vocab_);
     if (spacing)
-        table_ = std::make_unique<InputTable>(weights.layers[0].V, embedding_.data(), unit_, dim_, vocab_, spacing,
-                                              layers_[0].scheduler, *options.kernels);
+        table_ = std::make_unique<InputTable>(weights.layers[0].V, embedding_.data(), layers_[0], vocab_, spacing,
+                                              *options.kernels);
 }
 
 std::size_t Model::weight_bytes() const {
@@ -73,7 +75,15 @@ void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, f
 // The logits of at most kOutputTogether rows, to logits_.
 void Model::read_out(int first, int count) {
     const std::size_t padded = stepper_.padded();
-    const OutputCall call{count, rows_.data() + first * padded, padded, dim_, bias_.data(), vocab_, logits_.data(),
+    const float* rows = rows_.data() + first * padded;
+    Activations levels[kOutputTogether];
+    if (output_.view().precision == Precision::int8)
+        for (int t = 0; t < count; ++t) {
+            levels[t] = {rows + t * padded, row_levels_.data() + t * padded, 0, 0};
+            set_range(levels[t], state_range(kernels().largest(levels[t].value, dim_)), activation_levels(dim_));
+            kernels().quantise(levels[t], 0, dim_);
+        }
+    const OutputCall call{count, rows, padded, levels, dim_, bias_.data(), vocab_, logits_.data(),
                           static_cast<std::size_t>(rounded_up(vocab_, kPanel))};
     stepper_.team().share(std::int64_t{vocab_} * dim_ * count,
                           [&](Part part) { kernels().output(output_.view(), call, part); });

@@ -77,6 +77,7 @@ class Model {
     Stepper stepper_;
     Buffer<float> state_;   // [S, padded]
     Buffer<float> rows_;    // [kChunk, padded], what the last layer put out
+    Buffer<std::int16_t> row_levels_;  // [kOutputTogether, padded], in int8
     Buffer<float> logits_;  // [kOutputTogether, vocab rounded up to a panel]
 };
 

@@ -23,7 +23,7 @@ void put(unsigned char* weights, std::size_t place, float value, Precision preci
         case Precision::f32: reinterpret_cast<float*>(weights)[place] = value; break;
         case Precision::f16: reinterpret_cast<Half*>(weights)[place] = to_half(value); break;
         case Precision::bf16: reinterpret_cast<Bfloat16*>(weights)[place] = to_bfloat16(value); break;
-        case Precision::int8: reinterpret_cast<signed char*>(weights)[place] = static_cast<signed char>(value); break;
+        case Precision::int8: weights[place] = static_cast<unsigned char>(static_cast<int>(value)); break;
     }
 }
 
@@ -31,10 +31,26 @@ void put(unsigned char* weights, std::size_t place, float value, Precision preci
 std::size_t place_of(int column, int gate, int row, int gates, Precision precision) {
     if (precision == Precision::int8) {
         const std::size_t pair = column / 2;
-        return ((pair * gates + gate) * kPanel + row) * 2 + column % 2;
+        return (pair * gates + gate) * kPanel * 2 + row % 8 * 4 + column % 2 * 2 + row / 8;
     }
     if (precision == Precision::bf16) row = row % 8 * 2 + row / 8;
     return (static_cast<std::size_t>(column) * gates + gate) * kPanel + row;
+}
+
+// Row r of a matrix as it is to be packed, and for int8 what one of its levels is worth.
+float read_row(const StoredMatrix& rows, std::size_t r, int row_of_panel, Precision precision, Buffer<float>& row) {
+    if (precision != Precision::int8) {
+        rows.read(r, row.data());
+        for (std::size_t j = 0; j < row.size(); ++j) check(row[j], precision);
+        return 1;
+    }
+    const float scale = rows.read_levels(r, row.data());
+    check(scale, precision);
+    for (std::size_t j = 0; j < row.size(); ++j) {
+        check(row[j], precision);
+        if (row_of_panel < 8) row[j] += 128;  // layout.h
+    }
+    return scale;
 }
 
 }  // namespace
@@ -50,39 +66,34 @@ HookMatrix::HookMatrix(const StoredMatrix& stack, int first, int last, int dim, 
 
     for (int gate = 0; gate < count; ++gate) {
         for (int r = 0; r < dim; ++r) {
-            stack.read(static_cast<std::size_t>(first + gate) * dim + r, row.data());
-            float largest = 0;
-            for (int j = 0; j < dim; ++j) {
-                check(row[j], precision);
-                largest = std::max(largest, std::fabs(row[j]));
-            }
             const int panel = r / kPanel, own_shell = r / kShell;
-            const std::size_t scale = (static_cast<std::size_t>(panel) * count + gate) * kPanel + r % kPanel;
-            if (quantised) scales_[scale] = largest / 127;
+            const float scale =
+                read_row(stack, static_cast<std::size_t>(first + gate) * dim + r, r % kPanel, precision, row);
+            if (quantised) scales_[(static_cast<std::size_t>(panel) * count + gate) * kPanel + r % kPanel] = scale;
             for (int j = 0; j < dim; ++j) {
                 const int k = std::max(own_shell, j / kShell);
                 const int column = k == own_shell ? j : j % kShell;
                 const std::size_t place =
                     panel_start(k, panel, count) + place_of(column, gate, r % kPanel, count, precision);
-                // In double, so that no row is too small for 127 / largest to be finite.
-                const double level = quantised && largest > 0 ? std::nearbyint(row[j] * (127.0 / largest)) : 0;
-                put(weights_.data(), place, quantised ? static_cast<float>(level) : row[j], precision);
+                put(weights_.data(), place, row[j], precision);
             }
         }
     }
 }
 
-PanelMatrix::PanelMatrix(const StoredMatrix& rows, int count, int dim, Precision precision)
-    : precision_(precision == Precision::int8 ? Precision::f16 : precision) {
-    weights_ = Buffer<unsigned char>(static_cast<std::size_t>(panels_of(count)) * kPanel * dim * bytes_of(precision_));
+PanelMatrix::PanelMatrix(const StoredMatrix& rows, int count, int dim, Precision precision) : precision_(precision) {
+    const bool quantised = precision == Precision::int8;
+    const std::size_t padded = static_cast<std::size_t>(panels_of(count)) * kPanel;
+    const std::size_t columns = quantised ? rounded_up(dim, 2) : dim;
+    weights_ = Buffer<unsigned char>(padded * columns * bytes_of(precision));
+    if (quantised) scales_ = Buffer<float>(padded);
     Buffer<float> row(dim);
     for (int r = 0; r < count; ++r) {
-        rows.read(r, row.data());
-        for (int j = 0; j < dim; ++j) {
-            check(row[j], precision_);
-            const std::size_t panel = static_cast<std::size_t>(r / kPanel) * dim * kPanel;
-            put(weights_.data(), panel + place_of(j, 0, r % kPanel, 1, precision_), row[j], precision_);
-        }
+        const float scale = read_row(rows, r, r % kPanel, precision, row);
+        if (quantised) scales_[r] = scale;
+        const std::size_t panel = r / kPanel * columns * kPanel;
+        for (int j = 0; j < dim; ++j)
+            put(weights_.data(), panel + place_of(j, 0, r % kPanel, 1, precision), row[j], precision);
     }
 }
 

@@ -34,16 +34,16 @@ class PanelMatrix {
   public:
     PanelMatrix() = default;
 
-    // rows: [count, dim]. int8 is packed as f16: what the output layer loses is lost from the logits directly.
-    // Throws as HookMatrix does.
+    // rows: [count, dim]. Throws as HookMatrix does.
     PanelMatrix(const StoredMatrix& rows, int count, int dim, Precision precision);
 
-    PackedWeights view() const { return {precision_, weights_.data(), nullptr}; }
-    std::size_t bytes() const { return weights_.bytes(); }
+    PackedWeights view() const { return {precision_, weights_.data(), scales_.data()}; }
+    std::size_t bytes() const { return weights_.bytes() + scales_.bytes(); }
 
   private:
     Precision precision_ = Precision::f32;
     Buffer<unsigned char> weights_;
+    Buffer<float> scales_;  // int8 only: [panel][16]
 };
 
 }  // namespace vcdeploy

@@ -4,6 +4,8 @@
 // columns asked for are read.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels.h"
 #include "layout.h"
 
@@ -15,12 +17,12 @@ static inline int greater(int a, int b) { return a > b ? a : b; }
 // Bytes ahead of what is multiplied: a page's end does not stop this, as it stops the processor's own look-ahead.
 constexpr std::size_t kAhead = 4096;
 
-template <std::size_t Bytes>
+template <std::size_t Bytes, std::size_t Ahead = kAhead>
 static inline void look_ahead(const void* from) {
 #if defined(__GNUC__)
 #pragma GCC unroll 16
     for (std::size_t line = 0; line < Bytes; line += 64)
-        __builtin_prefetch(static_cast<const char*>(from) + kAhead + line);
+        __builtin_prefetch(static_cast<const char*>(from) + Ahead + line);
 #endif
 }
 
@@ -61,10 +63,11 @@ static inline void multiply_columns(const Weight* w, const float* x, int columns
     }
 }
 
-// The same in whole numbers: counts [Gates][16] += weights [column pairs][Gates][16][2] times levels [columns]. An odd
-// last column has a level of 0 beside it.
+// The same in whole numbers: counts [Gates][16] += weights [column pairs][Gates][16 rows of two] times levels [columns].
+// An odd last column has a level of 0 beside it.
 template <int Gates>
-static inline void multiply_pairs(const std::int8_t* w, const std::int16_t* levels, int columns, std::int32_t* counts) {
+static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* levels, int columns,
+                                  std::int32_t* counts) {
     Counts sum[Gates];
 #pragma GCC unroll 8
     for (int g = 0; g < Gates; ++g) sum[g] = load(counts + g * kPanel);
@@ -72,9 +75,15 @@ static inline void multiply_pairs(const std::int8_t* w, const std::int16_t* leve
     for (int j = 0; j < columns; j += 2)
 #pragma GCC unroll 8
         for (int g = 0; g < Gates; ++g)
-            sum[g] = multiply_add_pair(w + (j * Gates + g * 2) * kPanel, levels + j, sum[g]);
+            sum[g] = multiply_add(column_pair(w + (j * Gates + g * 2) * kPanel), levels + j, sum[g]);
 #pragma GCC unroll 8
     for (int g = 0; g < Gates; ++g) store(counts + g * kPanel, sum[g]);
+}
+
+static inline std::int32_t total_of(const std::int16_t* levels, int count) {
+    std::int32_t total = 0;
+    for (int i = 0; i < count; ++i) total += levels[i];
+    return total;
 }
 
 // Walks the packed columns [begin, end) of the panels that hold the first `active` rows, in the order of memory:
@@ -112,12 +121,14 @@ static void multiply_widened(const void* weights, const float* x, int active, in
 template <int Gates>
 static void multiply_quantised(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
                                float* sums, int stride, std::int32_t* counts) {
-    const auto* w = static_cast<const std::int8_t*>(W.weights);
+    const auto* w = static_cast<const std::uint8_t*>(W.weights);
+    begin &= ~1;
     const int panels = panels_of(active);
+    const Counts start = start_of(total_of(x.level + begin, end - begin));
     for (int panel = mine.member; panel < panels; panel += mine.members)
-        for (int g = 0; g < Gates; ++g) store(counts + panel * stride + g * kPanel, no_counts());
-    walk<Gates>(active, begin & ~1, end, mine, [=, &x](int panel, std::size_t start, int column, int columns) {
-        multiply_pairs<Gates>(w + start, x.level + column, columns, counts + panel * stride);
+        for (int g = 0; g < Gates; ++g) store(counts + panel * stride + g * kPanel, start);
+    walk<Gates>(active, begin, end, mine, [=, &x](int panel, std::size_t at, int column, int columns) {
+        multiply_pairs<Gates>(w + at, x.level + column, columns, counts + panel * stride);
     });
     for (int panel = mine.member; panel < panels; panel += mine.members)
         for (int g = 0; g < Gates; ++g) {
@@ -198,26 +209,75 @@ static inline void output_block(const Weight* w, const OutputCall& call, int pan
             store(call.logits + (token + t) * call.logits_stride + (panel + p) * kPanel, sum[0][p][t] + sum[1][p][t]);
 }
 
-template <class Weight>
-static void output_panels(const void* weights, const OutputCall& call, Part mine) {
-    const auto* w = static_cast<const Weight*>(weights);
+// The same for int8 weights.
+template <int Panels, int Tokens>
+static inline void output_block(const PackedWeights& W, const OutputCall& call, const std::int32_t* totals, int panel,
+                                int token) {
+    const std::size_t size = static_cast<std::size_t>(rounded_up(call.dim, 2)) * kPanel;
+    const auto* w = static_cast<const std::uint8_t*>(W.weights) + panel * size;
+    const Activations* x = call.levels + token;
+    Counts counts[Panels][Tokens];
+#pragma GCC unroll 8
+    for (int t = 0; t < Tokens; ++t) {
+        const Counts start = start_of(totals[token + t]);
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) counts[p][t] = start;
+    }
+    for (int j = 0; j < call.dim; j += 2)
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) {
+            const ColumnPair weights = column_pair(w + p * size + j * kPanel);
+#pragma GCC unroll 8
+            for (int t = 0; t < Tokens; ++t) counts[p][t] = multiply_add(weights, x[t].level + j, counts[p][t]);
+        }
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            const int at = (panel + p) * kPanel;
+            const Rows value = load(W.scales + at) * all(x[t].unit);
+            store(call.logits + (token + t) * call.logits_stride + at,
+                  multiply_add(to_float(counts[p][t]), value, load(call.bias + at)));
+        }
+}
+
+// block(panels, tokens, panel, token) over all of a part's panels; the first two are constants.
+template <class Block>
+static inline void output_blocks(const OutputCall& call, Part mine, Block block) {
+    using One = std::integral_constant<int, 1>;
+    using Two = std::integral_constant<int, 2>;
+    using Together = std::integral_constant<int, kOutputTogether>;
     const int panels = panels_of(call.count);
     int token = 0;
     for (; token + kOutputTogether <= call.tokens; token += kOutputTogether)
-        for (int panel = mine.member; panel < panels; panel += mine.members)
-            output_block<1, kOutputTogether>(w, call, panel, token);
+        for (int panel = mine.member; panel < panels; panel += mine.members) block(One{}, Together{}, panel, token);
     for (; token < call.tokens; ++token)
         for (int panel = 2 * mine.member; panel < panels; panel += 2 * mine.members)
-            if (panel + 1 < panels) output_block<2, 1>(w, call, panel, token);
-            else output_block<1, 1>(w, call, panel, token);
+            if (panel + 1 < panels) block(Two{}, One{}, panel, token);
+            else block(One{}, One{}, panel, token);
+}
+
+template <class Weight>
+static void output_panels(const PackedWeights& W, const OutputCall& call, Part mine) {
+    output_blocks(call, mine, [&](auto panels, auto tokens, int panel, int token) {
+        output_block<panels, tokens>(static_cast<const Weight*>(W.weights), call, panel, token);
+    });
+}
+
+static void output_quantised(const PackedWeights& W, const OutputCall& call, Part mine) {
+    std::int32_t totals[kOutputTogether];
+    for (int t = 0; t < call.tokens; ++t) totals[t] = total_of(call.levels[t].level, call.dim);
+    output_blocks(call, mine, [&](auto panels, auto tokens, int panel, int token) {
+        output_block<panels, tokens>(W, call, totals, panel, token);
+    });
 }
 
 static void output(const PackedWeights& W, const OutputCall& call, Part mine) {
     switch (W.precision) {
-        case Precision::f32: output_panels<float>(W.weights, call, mine); break;
-        case Precision::f16: output_panels<Half>(W.weights, call, mine); break;
-        case Precision::bf16: output_panels<Bfloat16>(W.weights, call, mine); break;
-        case Precision::int8: break;  // never packed: see PanelMatrix
+        case Precision::f32: output_panels<float>(W, call, mine); break;
+        case Precision::f16: output_panels<Half>(W, call, mine); break;
+        case Precision::bf16: output_panels<Bfloat16>(W, call, mine); break;
+        case Precision::int8: output_quantised(W, call, mine); break;
     }
 }
 

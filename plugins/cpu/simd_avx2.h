@@ -75,7 +75,8 @@ static inline Rows widened(const Bfloat16* w) {
     return {_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)};
 }
 
-// Sixteen int32 sums.
+// Sixteen int32 sums. While products are added, `low` holds those of the first eight rows and 256 times `high`, the
+// others': the numbers may wrap around, their difference does not (see ColumnPair).
 struct Counts {
     __m256i low, high;
 };
@@ -89,19 +90,41 @@ static inline void store(std::int32_t* p, Counts x) {
     _mm256_store_si256(q, x.low);
     _mm256_store_si256(q + 1, x.high);
 }
-static inline Counts no_counts() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 
-// Adds w [16][2] times a pair of levels.
-static inline Counts multiply_add_pair(const std::int8_t* w, const std::int16_t* pair, Counts sum) {
-    const auto* p = reinterpret_cast<const __m128i*>(w);
+// Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
+static inline Counts start_of(std::int32_t total) {
+    return {_mm256_set1_epi32(total * -128), _mm256_setzero_si256()};
+}
+
+// Two columns of sixteen rows: row r, with 128 added, in the lower and row r + 8 in the upper byte of an int16
+// (layout.h). Shifted they are rows 8 to 15; rows 0 to 7 are never taken out, but 256 times the others from their sums.
+struct ColumnPair {
+    __m256i both, high;
+};
+
+static inline ColumnPair column_pair(const std::uint8_t* w) {
+    const __m256i both = _mm256_load_si256(reinterpret_cast<const __m256i*>(w));
+    return {both, _mm256_srai_epi16(both, 8)};
+}
+
+// Adds a pair of columns times a pair of levels.
+static inline Counts multiply_add(ColumnPair w, const std::int16_t* pair, Counts sum) {
     std::int32_t both;
     std::memcpy(&both, pair, sizeof both);
     const __m256i x = _mm256_set1_epi32(both);
-    const __m256i low = _mm256_madd_epi16(x, _mm256_cvtepi8_epi16(_mm_load_si128(p)));
-    const __m256i high = _mm256_madd_epi16(x, _mm256_cvtepi8_epi16(_mm_load_si128(p + 1)));
-    return {_mm256_add_epi32(sum.low, low), _mm256_add_epi32(sum.high, high)};
+    return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(x, w.both)),
+            _mm256_add_epi32(sum.high, _mm256_madd_epi16(x, w.high))};
 }
-static inline Rows to_float(Counts x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
+
+// Sixteen numbers, rounded to the nearest, half to even.
+static inline void store_whole(std::int16_t* p, Rows x) {
+    const __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(both, 0xd8));
+}
+static inline Rows to_float(Counts x) {
+    const __m256i low = _mm256_sub_epi32(x.low, _mm256_slli_epi32(x.high, 8));
+    return {_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(x.high)};
+}
 
 // Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
 static inline void add_products(const float* a, const float* b, int n, double sum[16]) {

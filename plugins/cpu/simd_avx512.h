@@ -70,14 +70,31 @@ struct Counts {
 
 static inline Counts load(const std::int32_t* p) { return {_mm512_load_si512(p)}; }
 static inline void store(std::int32_t* p, Counts a) { _mm512_store_si512(p, a.x); }
-static inline Counts no_counts() { return {_mm512_setzero_si512()}; }
 
-// Adds w [16][2] times a pair of levels.
-static inline Counts multiply_add_pair(const std::int8_t* w, const std::int16_t* pair, Counts sum) {
+// Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
+static inline Counts start_of(std::int32_t total) { return {_mm512_maskz_set1_epi32(0xff, total * -128)}; }
+
+// Two columns of sixteen rows in int16, [16][2], the first eight rows with 128 added (layout.h).
+struct ColumnPair {
+    __m512i x;
+};
+
+static inline ColumnPair column_pair(const std::uint8_t* w) {
+    const __m256i both = _mm256_load_si256(reinterpret_cast<const __m256i*>(w));
+    const __m256i low = _mm256_and_si256(both, _mm256_set1_epi16(0xff)), high = _mm256_srai_epi16(both, 8);
+    return {_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1)};
+}
+
+// Adds a pair of columns times a pair of levels.
+static inline Counts multiply_add(ColumnPair w, const std::int16_t* pair, Counts sum) {
     std::int32_t both;
     std::memcpy(&both, pair, sizeof both);
-    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(w)));
-    return {_mm512_add_epi32(sum.x, _mm512_madd_epi16(_mm512_set1_epi32(both), wide))};
+    return {_mm512_add_epi32(sum.x, _mm512_madd_epi16(_mm512_set1_epi32(both), w.x))};
+}
+
+// Sixteen numbers, rounded to the nearest, half to even.
+static inline void store_whole(std::int16_t* p, Rows a) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.x)));
 }
 static inline Rows to_float(Counts a) { return {_mm512_cvtepi32_ps(a.x)}; }
 

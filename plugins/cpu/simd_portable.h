@@ -26,6 +26,9 @@ struct FourOf {
     friend FourOf operator-(FourOf a, FourOf b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
     friend FourOf operator*(FourOf a, FourOf b) { return {a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3]}; }
     friend FourOf operator/(FourOf a, FourOf b) { return {a[0] / b[0], a[1] / b[1], a[2] / b[2], a[3] / b[3]}; }
+    friend FourOf operator&(FourOf a, T b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
+    friend FourOf operator>>(FourOf a, int n) { return {a[0] >> n, a[1] >> n, a[2] >> n, a[3] >> n}; }
+    friend FourOf operator<<(FourOf a, int n) { return {a[0] << n, a[1] << n, a[2] << n, a[3] << n}; }
 };
 using Four = FourOf<float>;
 using FourCounts = FourOf<std::int32_t>;
@@ -134,18 +137,45 @@ static inline Counts load(const std::int32_t* p) {
     return x;
 }
 static inline void store(std::int32_t* p, Counts x) { std::memcpy(p, &x, sizeof x); }
-static inline Counts no_counts() {
-    const FourCounts none{0, 0, 0, 0};
-    return {none, none, none, none};
+
+// Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
+static inline Counts start_of(std::int32_t total) {
+    const std::int32_t less = total * -128;
+    const FourCounts added{less, less, less, less}, none{0, 0, 0, 0};
+    return {added, added, none, none};
 }
 
-// Adds w [16][2] times a pair of levels.
-static inline Counts multiply_add_pair(const std::int8_t* w, const std::int16_t* pair, Counts sum) {
-    const std::int16_t first = pair[0], second = pair[1];
-    std::int32_t product[16];
-    for (int i = 0; i < 16; ++i) product[i] = w[2 * i] * first + w[2 * i + 1] * second;
-    const Counts more = load(product);
-    return {sum.a + more.a, sum.b + more.b, sum.c + more.c, sum.d + more.d};
+// Two columns of rows r and r + 8 in an int32 each (layout.h): r's first and second column in bytes 0 and 2, with 128
+// added, r + 8's in bytes 1 and 3.
+struct ColumnPair {
+    FourCounts a, b;  // r from 0 to 3, from 4 to 7
+};
+
+static inline ColumnPair column_pair(const std::uint8_t* w) {
+    std::int32_t lane[8];
+    for (int i = 0; i < 8; ++i) {
+        const std::uint32_t upper = static_cast<std::uint32_t>(w[4 * i + 3]) << 24 | w[4 * i + 2] << 16;
+        lane[i] = static_cast<std::int32_t>(upper | w[4 * i + 1] << 8 | w[4 * i]);
+    }
+    ColumnPair pair;
+    std::memcpy(&pair, lane, sizeof pair);
+    return pair;
+}
+
+// Adds a pair of columns times a pair of levels.
+static inline Counts multiply_add(ColumnPair w, const std::int16_t* levels, Counts sum) {
+    const FourCounts first{levels[0], levels[0], levels[0], levels[0]};
+    const FourCounts second{levels[1], levels[1], levels[1], levels[1]};
+    const auto low = [&](FourCounts v) { return (v & 255) * first + (v >> 16 & 255) * second; };
+    const auto high = [&](FourCounts v) { return (v << 16 >> 24) * first + (v >> 24) * second; };
+    return {sum.a + low(w.a), sum.b + low(w.b), sum.c + high(w.a), sum.d + high(w.b)};
+}
+
+// Sixteen numbers, rounded to the nearest, half to even.
+static inline void store_whole(std::int16_t* p, Rows x) {
+    float whole[16];
+    store(whole, rounded(x));
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(whole[i]);
 }
 static inline Rows to_float(Counts x) {
     const auto four = [](FourCounts v) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "layout.h"
+#include "levels.h"
 
 namespace vcdeploy {
 namespace {
@@ -15,13 +16,14 @@ void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_lim
 }  // namespace
 
 Stepper::Stepper(Unit unit, int dim, Softness softness, const Kernels& kernels, int threads)
-    : dim_(dim), padded_(rounded_up(dim, kShell)), softness_(softness), kernels_(kernels), team_(threads),
+    : dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)), softness_(softness), kernels_(kernels), team_(threads),
       e_(padded_), hbar_(padded_), reset_(padded_), input_(padded_), sums_(padded_ * gates_of(unit)),
-      hbar_levels_(padded_), reset_levels_(padded_), input_levels_(padded_), counts_(padded_ * gates_of(unit)) {
+      hbar_levels_(padded_), reset_levels_(padded_), input_levels_(padded_), row_levels_(padded_), counts_(padded_ * gates_of(unit)) {
     step_.e = e_.data();
-    step_.hbar = {hbar_.data(), hbar_levels_.data(), 0};
-    step_.reset = {reset_.data(), reset_levels_.data(), 0};
-    step_.input = {input_.data(), input_levels_.data(), 0};
+    step_.hbar = {hbar_.data(), hbar_levels_.data(), 0, 0};
+    step_.reset = {reset_.data(), reset_levels_.data(), 0, 0};
+    step_.input = {input_.data(), input_levels_.data(), 0, 0};
+    step_.reset_value = reset_.data();
     step_.sums = sums_.data();
     step_.counts = counts_.data();
 }
@@ -36,27 +38,42 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
     for (int i = 0; i < active; ++i) hbar[i] = e[i] * h[i];
     std::fill(hbar + active, hbar + rounded_up(active, kShell), 0.0f);
 
+    int tabulated = 0;  // columns that the table's row has
+    step_.tabulated = nullptr;
+    step_.input_begin = 0;
+    step_.input_end = active;
     if (input.table) {
         const InputTable::Row row = input.table->nearest(input.token, active);
-        const int begin = std::min(extent.ones, row.columns), end = std::max(active, row.columns);
-        for (int i = begin; i < end; ++i) rest[i] = ((i < active ? e[i] : 0) - (i < row.columns ? 1 : 0)) * x[i];
-        if (begin % 2) rest[begin - 1] = 0;  // int8 takes columns in pairs
+        tabulated = row.columns;
         step_.tabulated = row.sums;
-        step_.input_begin = begin & ~1;
-        step_.input_end = end;
-    } else {
-        for (int i = 0; i < active; ++i) rest[i] = e[i] * x[i];
-        step_.tabulated = nullptr;
-        step_.input_begin = 0;
-        step_.input_end = active;
+        step_.input_begin = std::min(extent.ones, tabulated) & ~1;  // int8 takes columns in pairs
+        step_.input_end = std::max(active, tabulated);
     }
-
-    if (layer.precision != Precision::int8) return true;
     const int begin = step_.input_begin, end = step_.input_end;
-    const bool finite = kernels_.quantise(step_.hbar, 0, active, active) &&
-                        kernels_.quantise(step_.input, begin, end, end - begin);
+    for (int i = begin; i < std::min(active, end); ++i) rest[i] = e[i] * x[i];
+    std::fill(rest + std::min(active, end), rest + end, 0.0f);
+    if (layer.precision == Precision::int8) return quantise(input, active, tabulated);
+    for (int i = begin; i < tabulated; ++i) rest[i] -= x[i];
+    return true;
+}
+
+// The levels of hbar, and those of xbar less those that the table's row has; false where a value is not finite.
+bool Stepper::quantise(const Input& input, int active, int tabulated) {
+    const int begin = step_.input_begin, end = step_.input_end;
+    const float of_state = kernels_.largest(hbar_.data(), active);
+    const float of_input = input.table ? input.table->largest(input.token) : kernels_.largest(input.x, dim_);
+    if (!std::isfinite(of_state) || !std::isfinite(of_input)) return false;
+    set_range(step_.hbar, state_range(of_state), levels_);
+    kernels_.quantise(step_.hbar, 0, active);
     step_.reset.unit = step_.hbar.unit;
-    return finite;
+    set_range(step_.input, input_range(of_input), levels_);
+    kernels_.quantise(step_.input, begin, end);
+    if (begin < tabulated) {
+        const Activations row{input.x, row_levels_.data(), step_.input.levels_of_one, step_.input.unit};
+        kernels_.quantise(row, begin, tabulated);
+        for (int i = begin; i < tabulated; ++i) step_.input.level[i] -= row.level[i];
+    }
+    return true;
 }
 
 float Stepper::step(const Layer& layer, const Input& input, const float* share, float* h, float* c) {

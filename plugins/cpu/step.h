@@ -36,14 +36,16 @@ class Stepper {
 
   private:
     bool prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h);
+    bool quantise(const Input& input, int active, int tabulated);
 
     int dim_;
     std::size_t padded_;
+    int levels_;  // of an activation in int8
     Softness softness_;
     const Kernels& kernels_;
     Team team_;
     Buffer<float> e_, hbar_, reset_, input_, sums_;
-    Buffer<std::int16_t> hbar_levels_, reset_levels_, input_levels_;
+    Buffer<std::int16_t> hbar_levels_, reset_levels_, input_levels_, row_levels_;
     Buffer<std::int32_t> counts_;
     Step step_{};
 };

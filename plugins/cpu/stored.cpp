@@ -1,6 +1,8 @@
 // Widens a row of a stored matrix.
 #include "stored.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace vcdeploy {
@@ -27,6 +29,21 @@ void StoredMatrix::read(std::size_t r, float* out) const {
             for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(static_cast<signed char>(row[j])) * scales[r];
             break;
     }
+}
+
+float StoredMatrix::read_levels(std::size_t r, float* out) const {
+    if (precision == Precision::int8) {
+        const unsigned char* row = data + r * columns;
+        for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(static_cast<signed char>(row[j]));
+        return scales[r];
+    }
+    read(r, out);
+    float largest = 0;
+    for (int j = 0; j < columns; ++j) largest = std::max(largest, std::fabs(out[j]));
+    // In double, so that no row is too small for 127 / largest to be finite.
+    const double levels = largest > 0 ? 127.0 / largest : 0;
+    for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(std::nearbyint(out[j] * levels));
+    return largest / 127;
 }
 
 }  // namespace vcdeploy

@@ -2,8 +2,10 @@
 #include "table.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "layout.h"
+#include "levels.h"
 
 namespace vcdeploy {
 
@@ -32,29 +34,46 @@ int InputTable::spacing_within(std::size_t budget, Unit unit, int dim, int vocab
     }
 }
 
-InputTable::InputTable(const StoredMatrix& V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
-                       const Scheduler& scheduler, const Kernels& kernels)
-    : spacing_(spacing), levels_(levels_of(gates_of(unit), dim, spacing)) {
-    const int gates = gates_of(unit);
+InputTable::InputTable(const StoredMatrix& V, const float* embedding, const Layer& layer, int vocab, int spacing,
+                       const Kernels& kernels)
+    : spacing_(spacing), levels_(levels_of(gates_of(layer.unit), layer.dim, spacing)) {
+    const int gates = gates_of(layer.unit), dim = layer.dim;
+    const bool quantised = layer.precision == Precision::int8;
     size_ = size_of(levels_, gates);
     sums_ = Buffer<float>(size_ * vocab);
     of_scheduler_.reserve(vocab);
-    for (int token = 0; token < vocab; ++token)
-        of_scheduler_.push_back(scheduler.of_input(embedding + static_cast<std::size_t>(token) * dim, kernels));
+    largest_.reserve(vocab);
+    Buffer<float> inputs(static_cast<std::size_t>(vocab) * dim);  // or their levels, each worth units[token]
+    std::vector<double> units(vocab, 1);
+    for (int token = 0; token < vocab; ++token) {
+        const float* x = embedding + static_cast<std::size_t>(token) * dim;
+        float* input = inputs.data() + static_cast<std::size_t>(token) * dim;
+        of_scheduler_.push_back(layer.scheduler.of_input(x, kernels));
+        largest_.push_back(kernels.largest(x, dim));
+        std::copy_n(x, dim, input);
+        if (!quantised) continue;
+        Activations levels{};
+        set_range(levels, input_range(largest_.back()), activation_levels(dim));
+        units[token] = levels.unit;
+        for (int i = 0; i < dim; ++i) input[i] = std::nearbyint(x[i] * levels.levels_of_one);
+    }
     Buffer<float> row(dim);
     for (int gate = 0; gate < gates; ++gate) {
         for (int r = 0; r < dim; ++r) {
-            V.read(static_cast<std::size_t>(gate) * dim + r, row.data());
+            const std::size_t from = static_cast<std::size_t>(gate) * dim + r;
+            double scale = 1;
+            if (quantised) scale = V.read_levels(from, row.data());
+            else V.read(from, row.data());
             const std::size_t place = (static_cast<std::size_t>(r / kPanel) * gates + gate) * kPanel + r % kPanel;
             for (int token = 0; token < vocab; ++token) {
-                const float* x = embedding + static_cast<std::size_t>(token) * dim;
+                const float* x = inputs.data() + static_cast<std::size_t>(token) * dim;
                 float* sums = sums_.data() + size_ * token;
                 double sum = 0;
                 int done = 0;
                 for (const Level& level : levels_) {
                     sum += kernels.dot(row.data() + done, x + done, level.columns - done);
                     done = level.columns;
-                    if (r < level.rows) sums[level.start + place] = static_cast<float>(sum);
+                    if (r < level.rows) sums[level.start + place] = static_cast<float>(sum * scale * units[token]);
                 }
             }
         }

@@ -9,7 +9,9 @@
 //                    |-~~~|+~~~|             what is left to multiply: (e - 1) ⊙ x, then e ⊙ x
 //
 // The rows kept at c are those that steps nearest to it reach. The sums are made of the weights as they were given,
-// in double, so that the table of a narrow precision is more exact than its products.
+// in double, so that the table of f16 or bf16 is more exact than its products. In int8 weights and x are whole levels
+// (docs/design.md, section 2), with the table and without it: the levels of xbar and of the row then differ by what is
+// left to multiply, and the sums are the same.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +28,9 @@ class InputTable {
     // The finest spacing (64 and up) whose table is within `budget` bytes; 0 where none is.
     static int spacing_within(std::size_t budget, Unit unit, int dim, int vocab);
 
-    // V: [gates * dim, dim]. embedding: [vocab, dim]. Both are read only here.
-    InputTable(const StoredMatrix& V, const float* embedding, Unit unit, int dim, int vocab, int spacing,
-               const Scheduler& scheduler, const Kernels& kernels);
+    // V: [gates * dim, dim], of which the layer's was packed. embedding: [vocab, dim]. Both are read only here.
+    InputTable(const StoredMatrix& V, const float* embedding, const Layer& layer, int vocab, int spacing,
+               const Kernels& kernels);
 
     struct Row {
         const float* sums;  // [panel][gate][16], for at least the active rows
@@ -39,6 +41,9 @@ class InputTable {
 
     // v·x of the token's embedding.
     double of_scheduler(std::int64_t token) const { return of_scheduler_[token]; }
+
+    // The largest magnitude in the token's embedding.
+    float largest(std::int64_t token) const { return largest_[token]; }
 
     std::size_t bytes() const { return sums_.bytes(); }
 
@@ -57,6 +62,7 @@ class InputTable {
     std::size_t size_;  // floats of one token
     Buffer<float> sums_;
     std::vector<double> of_scheduler_;
+    std::vector<float> largest_;
 };
 
 }  // namespace vcdeploy

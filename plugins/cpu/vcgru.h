@@ -15,14 +15,11 @@ static void vcgru_gates(const Step& s, Part mine) {
         const int at = panel * kPanel;
         float* sums = s.sums + 3 * at;
         const Rows reset = sigmoid(load(sums)) * load(s.hbar.value + at);
-        store(s.reset.value + at, reset);
+        store(s.reset_value + at, reset);
         store(sums + kPanel, load(s.e + at) * sigmoid(load(sums + kPanel)));
         if (s.U_reset.precision == Precision::int8) {
             // |r ⊙ hbar| is at most |hbar|: its unit serves, and no thread has to wait for the others' maximum.
-            const float levels = s.hbar.unit > 0 ? 1.0f / s.hbar.unit : 0.0f;
-            alignas(64) float level[kPanel];
-            store(level, rounded(reset * all(levels)));
-            for (int i = 0; i < kPanel; ++i) s.reset.level[at + i] = static_cast<std::int16_t>(level[i]);
+            store_whole(s.reset.level + at, reset * all(s.hbar.levels_of_one));
         }
     }
 }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "dispatch.h"
+#include "levels.h"
 #include "status.h"
 
 namespace vcdeploy {
@@ -25,6 +26,16 @@ float attribute(const OrtApi& api, const OrtKernelInfo& info, const char* name) 
 
 Softness softness_of(const OrtApi& api, const OrtKernelInfo& info) {
     return Softness(attribute(api, info, "sharpness"), attribute(api, info, "epsilon"));
+}
+
+// What an int8 node carries and no other; 0 where it is not there.
+std::int64_t levels_of(const OrtApi& api, const OrtKernelInfo& info) {
+    std::int64_t levels = 0;
+    if (OrtStatus* status = api.KernelInfoGetAttribute_int64(&info, "activation_levels", &levels)) {
+        api.ReleaseStatus(status);
+        return 0;
+    }
+    return levels;
 }
 
 std::size_t size_of(const Tensor& tensor) {
@@ -52,7 +63,8 @@ void SharedLayer::run(const SequenceCall& call) {
 }
 
 UnitKernel::UnitKernel(const OrtApi& api, const OrtKernelInfo& info, Unit unit, Settings settings)
-    : api_(api), unit_(unit), settings_(settings), softness_(softness_of(api, info)) {
+    : api_(api), unit_(unit), settings_(settings), softness_(softness_of(api, info)), levels_(levels_of(api, info)),
+      precision_(settings.precision.value_or(levels_ ? Precision::int8 : Precision::f32)) {
     std::vector<Tensor> weights;
     for (std::size_t index = kFirstWeight; index < kFirstWeight + kWeights; ++index) {
         int is_constant = 0;
@@ -69,6 +81,11 @@ std::shared_ptr<SharedLayer> UnitKernel::packed(const std::vector<Tensor>& weigh
     if (D < 1 || D > kMostDimensions)
         throw std::invalid_argument("a state has 1 to " + std::to_string(kMostDimensions) + " dimensions, not " +
                                     std::to_string(D));
+    if (levels_ && precision_ == Precision::int8 && levels_ != activation_levels(static_cast<int>(D)))
+        throw std::invalid_argument("the node has activation_levels = " + std::to_string(levels_) +
+                                    ", and the kernels round to " +
+                                    std::to_string(activation_levels(static_cast<int>(D))) + " at " +
+                                    std::to_string(D) + " dimensions");
     const Shape matrix{D * gates_of(unit_), D};
     const auto stored = [&](const Tensor& tensor, const char* name) {
         const auto* data = reinterpret_cast<const unsigned char*>(elements(tensor, name, matrix));
@@ -77,7 +94,7 @@ std::shared_ptr<SharedLayer> UnitKernel::packed(const std::vector<Tensor>& weigh
     const LayerWeights found{stored(weights[0], "U"), stored(weights[1], "V"),
                              elements(weights[2], "u", {D}), elements(weights[3], "v", {D}),
                              *elements(weights[4], "b", {1})};
-    return std::make_shared<SharedLayer>(unit_, static_cast<int>(D), found, softness_, settings_);
+    return std::make_shared<SharedLayer>(unit_, static_cast<int>(D), found, softness_, precision_, settings_.threads);
 }
 
 std::shared_ptr<SharedLayer> UnitKernel::layer_for(OrtKernelContext& context, std::int64_t D) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "layer.h"
@@ -17,8 +18,8 @@ namespace vcdeploy {
 
 // How the nodes of a session work.
 struct Settings {
-    int threads = 1;                       // that share the rows of a step
-    Precision precision = Precision::f32;  // of the packed weights
+    int threads = 1;                     // that share the rows of a step
+    std::optional<Precision> precision;  // of the packed weights; unless given, what the node says
 
     auto operator<=>(const Settings&) const = default;
 };
@@ -26,8 +27,8 @@ struct Settings {
 // A layer with as much working memory as calls have needed at once: each takes a Stepper, and leaves it for the next.
 class SharedLayer {
   public:
-    SharedLayer(Unit unit, int dim, const LayerWeights& weights, Softness softness, Settings settings)
-        : layer_(unit, dim, weights, settings.precision), softness_(softness), threads_(settings.threads) {}
+    SharedLayer(Unit unit, int dim, const LayerWeights& weights, Softness softness, Precision precision, int threads)
+        : layer_(unit, dim, weights, precision), softness_(softness), threads_(threads) {}
 
     int dim() const { return layer_.dim; }
     void run(const SequenceCall& call);
@@ -70,6 +71,8 @@ class UnitKernel {
     const Unit unit_;
     const Settings settings_;
     const Softness softness_;
+    const std::int64_t levels_;  // the attribute activation_levels, or 0
+    const Precision precision_;
     std::shared_ptr<SharedLayer> constant_;  // or null
     std::mutex changing_;
     std::shared_ptr<const Remembered> last_;

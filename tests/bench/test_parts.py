@@ -55,7 +55,7 @@ def test_bytes_of_weights_that_a_step_reads() -> None:
     # With a table: its row at column 384, and the columns of V from there on.
     row, rest = 4 * 3 * 416, 3 * 416 * (416 - 384)
     assert read("native f32 + table", 0.4) == 3 * 4 * 416**2 + 4 * rest + row + (64 + 3) * vector
-    assert read("native int8 + table", 0.4) == 3 * 416**2 + rest + row + 64 * D * 2 + 3 * vector
+    assert read("native int8 + table", 0.4) == 3 * 416**2 + rest + row + 64 * D + 3 * vector
     # A batch: the kernels take one sequence after the other, ONNX Runtime all at once.
     assert read("native f32", 0.4, batch=3) == 3 * read("native f32", 0.4)
     assert read("onnxruntime gru", 1, batch=3) == read("onnxruntime gru", 1)

@@ -218,3 +218,12 @@ def test_attach_finds_ops_in_nested_graphs() -> None:
 def test_attach_says_what_it_cannot_do(model: onnx.ModelProto, said: str) -> None:
     with pytest.raises(VcdeployError, match=said):
         attach_functions(model)
+
+
+def test_nodes_that_share_a_body_round_alike() -> None:
+    model = model_of("vcgru", 4, 1.0)
+    other = helper.make_node("VCGRU", op_inputs("vcgru"), ["Y2"], domain=DOMAIN, **op_attributes(1.0, EPSILON, 2**14))
+    model.graph.node.append(other)
+    del model.functions[:]
+    with pytest.raises(VcdeployError, match="some VCGRU nodes of the model have the attribute activation_levels"):
+        attach_functions(model)

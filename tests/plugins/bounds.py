@@ -21,6 +21,7 @@ SQUASHING = 2.0**-22  # what sigmoid and tanh may be off: test_sigmoid_and_tanh
 # Errors that are independent, of mean 0 and at most d_1, d_2, … add up to more than 6·sqrt(Σ d²) with a probability
 # below 2 exp(-18) = 3e-8 (Hoeffding); the cases below come to less than a million sums.
 SURE = 6.0
+LEVELS = 2**14  # of an activation in int8, up to D = 1032
 
 
 def reference_step(
@@ -39,12 +40,20 @@ def reference_step(
     return after
 
 
-def product_bound(W: Tensor, x: Tensor, precision: str, x_error: Tensor | float = 0.0) -> Tensor:
-    """How far W x may be off, for W [rows, D] and x [B, D]; x_error is how far x itself may be."""
+def state_range(h: Tensor) -> Tensor:
+    """What all levels of a state make up in int8, [B, 1]."""
+    return h.abs().amax(1, keepdim=True).clamp(min=1)
+
+
+def product_bound(W: Tensor, x: Tensor, precision: str, x_error: Tensor | float = 0.0, reach: Tensor | None = None) -> Tensor:
+    """How far W x may be off, for W [rows, D] and x [B, D]; x_error is how far x itself may be.
+
+    reach [B, 1]: what all levels of x make up in int8; by default those of a state.
+    """
     kept = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}  # a weight is rounded to 24, 11 or 8 significant bits
-    if precision == "int8":  # half a level of the row's 127, half a level of the vector's 8191
+    if precision == "int8":  # half a level of the row's 127, half a level of the vector's
         W_error = W.abs().amax(1, keepdim=True).expand_as(W) / 254
-        x_error = x_error + x.abs().amax(1, keepdim=True) / (2 * 8191)
+        x_error = x_error + (state_range(x) if reach is None else reach) / (2 * LEVELS)
     else:
         W_error = kept[precision] * W.abs()
         if precision == "f16":  # below 2^-14 its steps are all 2^-24
@@ -71,14 +80,15 @@ def step_bounds(
     """How far h' (and c') of one step may be off the reference: the equations of docs/design.md, differentiated.
 
     tabulated: V xbar is a sum looked up, less or more the columns between, which may lie past the active dimensions:
-    any column's weight may count with the whole of x.
+    any column's weight may count with the whole of x. In int8 whole numbers are looked up, and nothing is lost.
     """
     U, V = weights[:2]
     D = h.shape[1]
     c = cell[0] if cell else torch.zeros_like(h)
     hbar, xbar = e * h, e * x
     sums = hbar @ U.T + xbar @ V.T
-    of_input = product_bound(V, x if tabulated else xbar, precision)
+    inputs = x if tabulated and precision != "int8" else xbar
+    of_input = product_bound(V, inputs, precision, reach=x.abs().amax(1, keepdim=True))
     off = (product_bound(U, hbar, precision).square() + of_input.square()).sqrt()
     gate = off / 4 + SQUASHING  # sigmoid's slope is 1/4 at most, tanh's 1
     roundings = 8 * ROUNDING * (1 + h.abs() + c.abs())
@@ -87,11 +97,8 @@ def step_bounds(
     if unit == "vcgru":
         r, z = torch.sigmoid(sums[:, :D]), torch.sigmoid(sums[:, D : 2 * D])
         Uh, Vh = U[2 * D :], V[2 * D :]
-        # r's own error, and in int8 that r ⊙ hbar is counted in the units of hbar, which are larger
-        x_error = gate[:, :D] * hbar.abs() / SURE
-        if precision == "int8":
-            x_error = x_error + hbar.abs().amax(1, keepdim=True) / (2 * 8191)
-        reset = product_bound(Uh, r * hbar, precision, x_error)
+        x_error = gate[:, :D] * hbar.abs() / SURE  # r's own; in int8 r ⊙ hbar has hbar's levels
+        reset = product_bound(Uh, r * hbar, precision, x_error, state_range(hbar))
         g_off = (reset.square() + of_input[:, 2 * D :].square()).sqrt() + SQUASHING
         g = torch.tanh((r * hbar) @ Uh.T + xbar @ Vh.T)
         return [e * (gate[:, D : 2 * D] * (g - h).abs() + z * g_off) + roundings]

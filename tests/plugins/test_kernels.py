@@ -182,7 +182,7 @@ def test_f16_and_bf16_weights_are_rounded_to_nearest(isa: str) -> None:
 
 
 def test_int8_sums_do_not_overflow() -> None:
-    """All weights and inputs at their largest: 3,000 columns of 127 · 8191 would pass 2^31; the levels get fewer."""
+    """All weights and inputs at their largest: 3,000 columns of 127 · 2^14 would pass 2^31; the levels get fewer."""
     D = 3000
     one = np.ones(D, np.float32)
     U, V, zero = np.zeros((D, D), np.float32), np.full((D, D), 0.25 / D, np.float32), np.zeros(D, np.float32)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from cases import EPSILON, GATES
 from numpy.typing import NDArray
-from plugins.bounds import product_bound, reference_step, step_bounds
+from plugins.bounds import LEVELS, product_bound, reference_step, step_bounds
 
 from vcdeploy import _native
 from vcdeploy.runtime.sampling import choose
@@ -78,7 +78,7 @@ def test_a_model_is_its_ops(unit: str, D: int, T: int, B: int, layers: int, prec
         assert all(same_bits(one, other) for one, other in zip(after[n * rows : (n + 1) * rows], (H, *C), strict=True))
     y, W = torch.from_numpy(x).double().view(-1, D), torch.from_numpy(weights.output).double()
     wanted = y @ W.T + torch.from_numpy(weights.bias).double()
-    bound = product_bound(W, y, "f16" if precision == "int8" else precision)  # the output layer has no int8
+    bound = product_bound(W, y, precision)
     off = (torch.from_numpy(logits).double().view(-1, 19) - wanted).abs()
     assert (off <= bound + 2**-22).all()  # and the bias of up to 4 once more
 
@@ -106,6 +106,32 @@ def test_the_table_keeps_to_the_bounds(unit: str, D: int, sharpness: float, prec
     bounds = step_bounds(unit, precision, x, h, e, layer, c, tabulated=True)
     for got, want, bound in zip(after, wanted, bounds, strict=True):
         assert ((torch.from_numpy(got) - want).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize(("D", "sharpness"), [(7, 1.0), (97, 0.5), (300, 1.0)])
+def test_in_int8_the_table_changes_nothing(unit: str, D: int, sharpness: float, isa: str) -> None:
+    """Levels are whole numbers, looked up or multiplied: what is left is float32's rounding of their sums.
+
+    That may move an r across a half, and so a number of r ⊙ hbar by one level: three of them at once are allowed for.
+    """
+    weights = Weights(unit, D)
+    B = 40
+    tokens, state = np.random.default_rng(2).integers(0, 11, (1, B)), weights.state(B)
+    options: dict[str, Any] = {"precision": "int8", "isa": isa, "sharpness": sharpness}
+    _, plain, compute = weights.model(**options).run(tokens, state)
+    x, m = torch.from_numpy(weights.embedding[tokens[0]]).double(), torch.from_numpy(compute[0, :, 0]).double()
+    h, *c = (torch.from_numpy(each).double() for each in state)
+    layer = [torch.from_numpy(each).double() for each in weights.layers[0]]
+    bounds = step_bounds(unit, "f32", x, h, mask(m, D, sharpness, EPSILON), layer, c)
+    moved = 3 * float(layer[0].abs().max()) / LEVELS if unit == "vcgru" else 0.0
+    finest = weights.model(table_bytes=AMPLE, **options)
+    for budget in (AMPLE, finest.table_bytes // 2):
+        tabulated = weights.model(table_bytes=budget, **options)
+        assert tabulated.table_bytes > 0 or D == 7
+        for got, want, bound in zip(tabulated.run(tokens, state)[1], plain, bounds, strict=True):
+            assert (torch.from_numpy(got - want).abs() <= 2 * bound + moved).all()
 
 
 @pytest.mark.parametrize("unit", GATES)

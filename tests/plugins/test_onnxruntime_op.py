@@ -152,6 +152,17 @@ def test_settings_of_a_session_are_its_own(unit: str) -> None:
         assert same_bits(session.run(unit, inputs), native(case, inputs, precision=precision))
 
 
+@pytest.mark.parametrize("unit", GATES)
+def test_a_node_of_an_int8_file_says_so_itself(unit: str) -> None:
+    case = Case(unit, 3, 2, 40, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    model = op_model(unit, inputs, activation_levels=2**14)
+    assert same_bits(OpSession(model).run(unit, inputs), native(case, inputs, precision="int8"))
+    assert same_bits(OpSession(model, precision="f16").run(unit, inputs), native(case, inputs, precision="f16"))
+    with pytest.raises(Exception, match="activation_levels = 100, and the kernels round to 16384 at 40 dimensions"):
+        OpSession(op_model(unit, inputs, activation_levels=100))
+
+
 @pytest.mark.parametrize(
     ("entries", "said"),
     [

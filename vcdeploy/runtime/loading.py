@@ -93,8 +93,6 @@ class Model:
     ) -> Iterator[int]:
         """`length` ids after those of the prime, one by one; the same seed, the same ids on every backend.
 
-        That is at f32, f16 and bf16. In int8 our kernels (native, and the custom op of onnxruntime) round activations
-        too, and may choose otherwise.
         Temperature 0 takes the most likely symbol; top_k 0 and top_p 1 leave nothing out.
         """
         if isinstance(prime, str):
@@ -168,7 +166,7 @@ def _start(file: Path, backend: str, precision: str | None, threads: int) -> Mod
     start: Callable[[], Any] = {
         "native": lambda: _native(source, precision, threads),
         "onnxruntime": lambda: _onnxruntime(source, threads, custom_op),
-        "torch": lambda: _torch(source, threads),
+        "torch": lambda: _torch(source, precision, threads),
     }[backend]
     return Model(backend, source.config, source.vocab, precision, str(file), start())
 
@@ -382,11 +380,11 @@ def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int, custom_o
     return OnnxRuntimeModel(source.content(), threads, custom_op)
 
 
-def _torch(source: _CheckpointSource | _OnnxSource, threads: int) -> Any:
+def _torch(source: _CheckpointSource | _OnnxSource, precision: str, threads: int) -> Any:
     extras.require("torch", for_="the torch backend")
     import torch
 
     from vcdeploy.runtime.torch import TorchModel
 
     torch.set_num_threads(threads)
-    return TorchModel(source.network(), source.vocab)
+    return TorchModel(source.network(), source.vocab, precision)

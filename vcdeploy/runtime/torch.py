@@ -7,16 +7,21 @@ import torch
 from numpy.typing import NDArray
 
 from vcdeploy.corpora import Vocabulary
+from vcdeploy.runtime import int8
 from vcdeploy.units import LanguageModel
 
 
 class TorchModel:
-    """A language model of vcdeploy.units; runs where its weights are."""
+    """A language model of vcdeploy.units; runs where its weights are.
+
+    precision: int8 rounds the activations of variable units, as everywhere; the weights are taken as they are.
+    """
 
     backend = "torch"
 
-    def __init__(self, model: LanguageModel, vocab: Vocabulary) -> None:
+    def __init__(self, model: LanguageModel, vocab: Vocabulary, precision: str = "f32") -> None:
         self.model, self.vocab = model.eval(), vocab
+        self._int8 = precision == "int8" and model.has_scheduler
 
     @torch.no_grad()
     def run(
@@ -31,9 +36,10 @@ class TorchModel:
         boundaries = None
         if self.model.unit_name == "crnn":
             boundaries = torch.from_numpy(self.vocab.boundaries(tokens, position)).to(device)
-        logits, after, m = self.model(
-            torch.from_numpy(tokens).to(device),
-            None if state is None else torch.from_numpy(state).to(device),
-            boundaries,
-        )
+        ids = torch.from_numpy(tokens).to(device)
+        before = None if state is None else torch.from_numpy(state).to(device)
+        if self._int8:
+            logits, after, m = int8.run(self.model, ids, before)
+        else:
+            logits, after, m = self.model(ids, before, boundaries)
         return logits.cpu().numpy(), after.cpu().numpy(), m.cpu().numpy()

@@ -1,0 +1,30 @@
+// What int8 does to activations (docs/design.md, section 2): before they meet int8 weights they are rounded to levels.
+//
+// A vector's largest magnitude is so many levels: that of a state at least of 1, which no state passes that began within
+// it, so that its unit is the same at every step; that of an input of whatever the whole of x holds, masked or not.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace vcdeploy {
+
+// A power of two: 2^14, or as much less as keeps an int32 sum of D products with weights of up to 127 from overflowing.
+constexpr int activation_levels(int dim) {
+    int levels = 1 << 14;
+    while (std::int64_t{127} * levels * dim > 0x7fffffff) levels /= 2;
+    return levels;
+}
+
+// The magnitude that takes all levels, from the largest there is.
+inline float state_range(float largest) { return std::max(1.0f, largest); }
+inline float input_range(float largest) { return std::max(0x1p-64f, largest); }  // not 0, to divide by
+
+inline void set_range(Activations& x, float range, int levels) {
+    x.levels_of_one = static_cast<float>(levels) / range;
+    x.unit = range / static_cast<float>(levels);
+}
+
+}  // namespace vcdeploy
