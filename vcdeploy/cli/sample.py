@@ -296,6 +296,9 @@ class _Stream:
         if self._last != "\n":
             self.write("\n")
 
+    def explain(self) -> None:
+        """What the colours mean, where there are any."""
+
 
 class _Collected(_Stream):
     """Characters kept for a file."""
@@ -323,6 +326,10 @@ class _Coloured(_Stream):
             letters = 16 if place >= LIGHT else 231
             coloured = f"\x1b[38;5;{letters};48;5;{RAMP[place]}m{_visible(each)}\x1b[0m"
             super().write(coloured + ("\n" if each == "\n" else ""))
+
+    def explain(self) -> None:
+        """The ramp, from m = 0 to m = 1."""
+        super().write("m  0 " + "".join(f"\x1b[48;5;{ground}m  \x1b[0m" for ground in RAMP) + " 1\n")
 
 
 class _Underlined(_Stream):
@@ -399,6 +406,7 @@ def _write_texts(
         stream.write(speller.end())
         stream.end()
         _measure(model, prime, made, tally)
+    stream.explain()
     if isinstance(stream, _Collected) and output:
         _write_file(output, stream.text.encode())
 
@@ -554,6 +562,7 @@ def _show_tune(model: Model, ids: NDArray[np.int64], begins: int) -> None:
         bars = 0 if last else bars
         stream.write("\n" if last else " ")
     stream.end()
+    stream.explain()
 
 
 def _write_file(path: Path, content: bytes) -> None:
