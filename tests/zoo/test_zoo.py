@@ -172,3 +172,17 @@ def test_the_list_and_the_card_are_shown() -> None:
     assert json.loads(CliRunner().invoke(main, ["zoo", "english", "--json"]).stdout) == zoo.card("english")
     every: list[Any] = json.loads(CliRunner().invoke(main, ["zoo", "--json"]).stdout)
     assert every == [zoo.card(name) for name in NAMES]
+
+
+def test_the_readme_has_the_figures_of_the_cards() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        card = zoo.card(name)
+        model, file = card["model"], card["quality"]["file"]
+        test = f"perplexity {file['perplexity']:.2f}" if name == "irish" else f"{file['bits']:.3f} bits a character"
+        cells = [
+            f"`{name}`", f"{model['unit'].upper()}-{model['dim']}, {model['precision']}", card["data"]["corpus"],
+            f"{card['file']['bytes'] / 1e6:.1f} MB", test, f"{file['m']:.2f}", f"{file['rnn_d']:.0f}",
+            f"{card['speed']['tokens_per_second']:,.0f}",
+        ]  # fmt: skip
+        assert f"| {' | '.join(cells)} |" in readme

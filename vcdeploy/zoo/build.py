@@ -148,7 +148,6 @@ def _speed(name: str, model: str, precision: str) -> dict[str, Any]:
         "times_the_baseline": writing["ratio"],
         "threads": document["settings"]["threads"],
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['system']}",
-        "load_before": machine["load"],
         "date": document["date"],
     }
 
