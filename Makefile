@@ -2,30 +2,42 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+RUNNABLE := .venv/runnable
 INSTALLED := .venv/installed
 NATIVE := CMakeLists.txt $(shell find plugins -name CMakeLists.txt -o -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz lint format clean
+.PHONY: help setup demo test pictures fuzz lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED)  ## make .venv: the package, editable, with everything needed to train and to test
 
+$(RUNNABLE): EXTRAS := cpu,music
+$(INSTALLED): EXTRAS := train,cpu,music,dev
+
 # Without build isolation the compiled objects stay usable from one build to the next.
-$(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
+$(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time this takes a few minutes."
 	$(BIN)/python -m pip install --quiet -c constraints.txt scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[train,cpu,music,dev]"
-	@touch $@
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	@touch $(RUNNABLE) $@
 
-demo: setup  ## train a small model and print what it writes
-	$(BIN)/vcdeploy train
+demo: $(RUNNABLE)  ## install what runs models, then see one write, a tune by another, and how fast that is
+	$(BIN)/vcdeploy sample --prime "The prime min" --show-compute
+	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.abc
+	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.mid
+	@cat runs/demo/tune.abc
+	$(BIN)/vcdeploy bench english --quick --contenders native > runs/demo/bench.txt
+	@sed '$$d' runs/demo/bench.txt  # its last line is JSON
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest
+
+pictures: setup  ## draw the pictures of the README anew
+	$(BIN)/python docs/pictures/sample.py
 
 fuzz: setup  ## load thousands of damaged model files, with the native code built to stop at any bad access
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DVCDEPLOY_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \

@@ -75,8 +75,8 @@ def _random_parameters(config: dict[str, Any], vocab: int, seed: int) -> dict[st
     return {name: random.uniform(-bound, bound, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def trained(path: Path) -> Subject:
-    """The model that vcdeploy.load finds at a path, which must be one with a scheduler."""
+def trained(path: str | Path) -> Subject:
+    """The model that vcdeploy.load finds by a name or at a path, which must be one with a scheduler."""
     source = loading.open_source(path)
     if source.config["unit"] not in loading.VARIABLE_UNITS:
         raise VcdeployError(
@@ -96,7 +96,7 @@ def random_streams(vocab: int, batch: int, length: int, seed: int) -> NDArray[np
     return np.random.default_rng([seed, 1]).integers(vocab, size=(length, batch))
 
 
-def own_text(path: Path, batch: int, length: int, seed: int) -> NDArray[np.int64]:
+def own_text(path: str | Path, batch: int, length: int, seed: int) -> NDArray[np.int64]:
     """What the model itself writes, [length, batch]: a stream a seed, each begun with a newline or the first symbol."""
     model = loading.load(path)
     prime = model.vocab.encode("\n") if model.vocab.kind == "bits" or "\n" in model.vocab.symbols else [0]

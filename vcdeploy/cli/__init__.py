@@ -22,13 +22,14 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
-    "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL (a run, a checkpoint or an exported file) on CORPUS."),
+    "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL on CORPUS."),
     "export": Entry("vcdeploy.cli.export:export", "Write CHECKPOINT (a run's folder or a file) as one ONNX file."),
     "sample": Entry(
         "vcdeploy.cli.sample:sample",
         "Write text or tunes with MODEL.",
     ),
     "bench": Entry("vcdeploy.cli.bench:bench", "Measure how fast MODEL runs, beside dense models of its size."),
+    "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the models that ship, or show the card of one."),
     "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the corpora that have a name, and whether they are here."),
     "doctor": Entry("vcdeploy.cli.doctor:doctor", "Say what works here, and how to mend what does not."),
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Bench(click.Command):
 
 
 @click.command(cls=Bench, short_help="Measure a model's speed against dense ones.")
-@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.argument("model", required=False, type=ModelName())
 @click.option("--unit", type=click.Choice(UNITS), help="Without MODEL: the unit. [default: vcgru]")
 @click.option("--dim", type=click.IntRange(2, 16384), help="Without MODEL: dimensions of the state. [default: 1024]")
 @click.option("--share", metavar="LO:HI",
@@ -75,7 +76,7 @@ class Bench(click.Command):
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
               help="Write the JSON document to this file, too.")  # fmt: skip
 def bench(
-    model: Path | None,
+    model: str | None,
     unit: str | None,
     dim: int | None,
     share: str | None,
@@ -94,8 +95,9 @@ def bench(
 ) -> None:
     """Measure how fast MODEL runs, beside dense models of its size.
 
-    MODEL is an ONNX file, a checkpoint or a run's folder. Without it, a model with random weights is made up, whose m
-    is known. All are whole language models, in ONNX Runtime, PyTorch and, where installed, OpenVINO.
+    MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A model that ships
+    comes before a file of its name, which is ./english. Without MODEL one with random weights is made up, whose m is
+    known. All are whole language models, in ONNX Runtime, PyTorch and, where installed, OpenVINO.
 
     Every contender has a process of its own; in each round each runs every scenario once, one at a time. A ratio is
     the median over the rounds, each within one round. The last line of the output is one JSON document.
@@ -154,7 +156,7 @@ def bench(
         "machine": about_machine,
         "versions": versions(machine.PACKAGES),
         "model": {
-            "source": str(model) if model else "random weights",
+            "source": model or "random weights",
             "vocab": len(at_hand.vocab),
             "weights": sum(each.size for each in at_hand.parameters.values()),
             **{name: at_hand.config[name] for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind")},
@@ -260,7 +262,7 @@ def _write_models(at_hand: Subject, contenders: list[Contender], folder: Path, s
 
 
 def _write_streams(
-    folder: Path, at_hand: Subject, model: Path | None, text: Path | None, batch: int, length: int, seed: int
+    folder: Path, at_hand: Subject, model: str | None, text: Path | None, batch: int, length: int, seed: int
 ) -> None:
     """What step and sequence read."""
     import numpy as np

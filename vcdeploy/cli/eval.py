@@ -3,14 +3,14 @@
 import json
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from vcdeploy import extras
+from vcdeploy import extras, zoo
+from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.loading import CHOICES, PRECISIONS, find, holds_onnx, load
 
@@ -18,7 +18,7 @@ SEGMENT = 100  # steps to a call
 
 
 @click.command("eval", short_help="Evaluate a model.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", default=zoo.DEFAULT, type=ModelName())
 @click.argument("corpus", required=False)
 @click.option(
     "--split",
@@ -40,7 +40,7 @@ SEGMENT = 100  # steps to a call
               help="CPU threads. [default: in PyTorch its own choice, else 1]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 def evaluate(
-    model: Path,
+    model: str,
     corpus: str | None,
     split: str,
     batch: int,
@@ -50,7 +50,10 @@ def evaluate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Evaluate MODEL (a run, a checkpoint or an exported file) on CORPUS. [default: the one it was trained on]
+    """Evaluate MODEL on CORPUS. [default: english, and what MODEL was trained on]
+
+    MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A model that ships
+    comes before a file of its name, which is ./english.
 
     Every symbol of the split is predicted once. Then the mean of m by class of the symbol read: where the
     scheduler spends computation, and where it saves. The same text is read in the same pieces on every backend,

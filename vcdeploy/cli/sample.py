@@ -17,6 +17,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from vcdeploy import zoo
+from vcdeploy.cli.model import ModelName
 from vcdeploy.corpora import Vocabulary, music
 from vcdeploy.corpora.vocabulary import describe_unknown
 from vcdeploy.errors import VcdeployError
@@ -41,7 +43,7 @@ PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"',
 
 
 @click.command(short_help="Write text or tunes with a model.")
-@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.argument("model", default=zoo.DEFAULT, type=ModelName())
 @click.option("--prime", help="What the model goes on from. [default: the start of a line, or of a tune]")
 @click.option("--prime-file", type=click.Path(allow_dash=True),
               help="A file with the prime, - for standard input; the newline at its end is left out.")  # fmt: skip
@@ -73,7 +75,7 @@ PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"',
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               help="Write to this file. MIDI, scores and sound of several tunes go to files with numbers.")  # fmt: skip
 def sample(
-    model: Path | None,
+    model: str,
     prime: str | None,
     prime_file: str | None,
     length: int | None,
@@ -91,16 +93,14 @@ def sample(
     format_: str | None,
     output: Path | None,
 ) -> None:
-    """Write text or tunes with MODEL: an ONNX file, a checkpoint or a run's folder.
+    """Write text or tunes with MODEL. [default: english]
+
+    MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A model that ships
+    comes before a file of its name, which is ./english.
 
     The prime comes first, then what the model makes of it, symbol by symbol. At the end standard error says which
     backend ran, how fast, how many bits a symbol of the sample has by the model's own distribution, and the mean of m.
     """
-    if model is None:
-        raise VcdeployError(
-            "no MODEL was given, and none comes with vcdeploy yet: train one with `vcdeploy train`, "
-            "then give its folder, such as `vcdeploy sample runs/demo-vcgru-256`"
-        )
     if prime is not None and prime_file is not None:
         raise VcdeployError("--prime and --prime-file both give a prime: leave one out")
     if show_compute and output is not None:
@@ -296,6 +296,9 @@ class _Stream:
         if self._last != "\n":
             self.write("\n")
 
+    def explain(self) -> None:
+        """What the colours mean, where there are any."""
+
 
 class _Collected(_Stream):
     """Characters kept for a file."""
@@ -323,6 +326,10 @@ class _Coloured(_Stream):
             letters = 16 if place >= LIGHT else 231
             coloured = f"\x1b[38;5;{letters};48;5;{RAMP[place]}m{_visible(each)}\x1b[0m"
             super().write(coloured + ("\n" if each == "\n" else ""))
+
+    def explain(self) -> None:
+        """The ramp, from m = 0 to m = 1."""
+        super().write("m  0 " + "".join(f"\x1b[48;5;{ground}m  \x1b[0m" for ground in RAMP) + " 1\n")
 
 
 class _Underlined(_Stream):
@@ -399,6 +406,7 @@ def _write_texts(
         stream.write(speller.end())
         stream.end()
         _measure(model, prime, made, tally)
+    stream.explain()
     if isinstance(stream, _Collected) and output:
         _write_file(output, stream.text.encode())
 
@@ -554,6 +562,7 @@ def _show_tune(model: Model, ids: NDArray[np.int64], begins: int) -> None:
         bars = 0 if last else bars
         stream.write("\n" if last else " ")
     stream.end()
+    stream.explain()
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -1,10 +1,11 @@
-"""Loading: from a model file, a checkpoint or a run's folder to a model that runs, on a backend asked for or found."""
+"""Loading: from a name of the zoo, a file, a checkpoint or a run's folder to a model that runs, on some backend."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vcdeploy import extras
+from vcdeploy import extras, zoo
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import description, model_file, sampling
@@ -117,7 +118,10 @@ class Model:
 
 
 def load(path: str | Path, backend: str = "auto", precision: str | None = None, threads: int = 1) -> Model:
-    """The model at `path`: a file of `vcdeploy export` (or the folder of a bundle), a checkpoint, or a run's folder.
+    """The model of the zoo that a string names ("english"), or the one at `path`.
+
+    A path is that of a file of `vcdeploy export` (or the folder of a bundle), a checkpoint, or a run's folder. A name
+    of the zoo comes before a file of that name, which is "./english" or a Path.
 
     backend: native, onnxruntime or torch, or auto: the first of them that is installed and runs the unit (native
     runs the variable ones); `Model.backend` says which. A backend that is named runs, or it is an error. onnxruntime
@@ -126,7 +130,7 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     precision: f32, f16, bf16 or int8; by default the file's own. Only the native backend can change it.
     threads: of the CPU. PyTorch knows one number for the whole process, and this sets it.
 
-    >>> model = load("model.onnx")
+    >>> model = load("english")
     >>> ids = model.generate(model.vocab.encode("The prime min"), length=20)
     >>> model.vocab.decode(list(ids))
     """
@@ -138,7 +142,7 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if threads < 1:
         raise VcdeployError(f"threads must be at least 1, not {threads}")
-    file = find(Path(path))
+    file = find(path)
     try:
         return _start(file, backend, precision, threads)
     except MemoryError as error:
@@ -173,7 +177,7 @@ def _start(file: Path, backend: str, precision: str | None, threads: int) -> Mod
 
 def open_source(path: str | Path) -> _CheckpointSource | _OnnxSource:
     """What `load` makes a model of: its config, vocab and weights()."""
-    return _open(find(Path(path)))
+    return _open(find(path))
 
 
 def _open(file: Path) -> _CheckpointSource | _OnnxSource:
@@ -228,21 +232,27 @@ def native_fault() -> str | None:
     return None
 
 
-def find(path: Path) -> Path:
-    """The file that a path means."""
-    if path.is_dir():
+def find(path: str | Path) -> Path:
+    """The file that a string, which may be a name of the zoo, or a path means."""
+    if isinstance(path, str) and path in zoo.names():
+        return zoo.model_file(path)
+    file = Path(path)
+    if file.is_dir():
         for name in ("best.safetensors", "last.safetensors", "model.onnx"):
-            if (path / name).is_file():
-                return path / name
+            if (file / name).is_file():
+                return file / name
         raise VcdeployError(
             f"{path} holds no best.safetensors, last.safetensors or model.onnx: "
             "is it the folder of a run, or of `vcdeploy export --bundle`?"
         )
-    if not path.is_file():
+    if not file.is_file():
+        near = get_close_matches(str(path), zoo.names(), n=1)
         raise VcdeployError(
-            f"no model at {path}: give the file of `vcdeploy export`, or a checkpoint or the folder of `vcdeploy train`"
+            f"no model at {path}: " + (f"did you mean {near[0]}? Otherwise " if near else "") + "give the file of "
+            "`vcdeploy export`, a checkpoint or the folder of `vcdeploy train`, or the name of a model that ships: "
+            + ", ".join(zoo.names())
         )
-    return path
+    return file
 
 
 def holds_onnx(file: Path) -> bool:
