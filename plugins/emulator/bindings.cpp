@@ -71,8 +71,8 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
     launch.memory.emplace_back(reinterpret_cast<char*>(call.workspace), reinterpret_cast<char*>(call.workspace + numbers));
     std::fill_n(call.workspace, numbers, unwritten);
     std::fill_n(call.workspace + numbers, guard, Real(7));
-    const auto passed = options.on_chip ? emulator::run(launch, [&] { grid_kernel<Unit, true>(call); })
-                                        : emulator::run(launch, [&] { grid_kernel<Unit, false>(call); });
+    call.on_chip = options.on_chip;
+    const auto passed = emulator::run(launch, [&] { grid_kernel<Unit>(call); });
     for (std::size_t k = 0; k < guard; ++k)
         if (call.workspace[numbers + k] != 7) throw emulator::Fault("a block wrote past the workspace");
     return passed;

@@ -19,7 +19,8 @@ struct Call {
     int vector;     // columns read at once: 16 bytes of a row of weights, or 1 where rows don't begin at multiples of 16
     int members;    // blocks that share a sequence
     int alone;      // grid, one sequence: with at most so many dimensions (of D) active, one block goes on by itself; else 0
-    Real* workspace;  // grid: Grid::workspace_bytes, not initialised
+    int on_chip;    // grid: the vectors of a block are in shared memory; else in the workspace
+    Real* workspace;  // grid: grid_workspace_numbers, not initialised
 };
 
 // Vectors of D lie at multiples of 16 bytes, and may be read 8 numbers at a time.

@@ -9,14 +9,15 @@ constexpr int kClusterBlocks = 8;  // the largest cluster that every such GPU ru
 
 template <class Real>
 struct Cluster {
-    static constexpr bool in_place = false;
     static constexpr bool may_be_alone = false;
-    Real* reset;
-    Real* exchange;  // fresh[2], each padded(D)
+    Real* of_reset;
+    Real* exchange;  // fresh(0), fresh(1), each padded(D)
     int size, blocks;
 
+    VCDEPLOY_DEVICE bool in_place() const { return false; }
     VCDEPLOY_DEVICE int rank() const { return cluster_rank(); }
     VCDEPLOY_DEVICE int members() const { return blocks; }
+    VCDEPLOY_DEVICE Real* reset() const { return of_reset; }
     VCDEPLOY_DEVICE Real* fresh(int turn) const { return exchange + turn * size; }
     VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {  // a lane a block
         const int lane = thread() % kWarp;
@@ -28,7 +29,7 @@ struct Cluster {
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
 };
 
-// Numbers of shared memory in each block: partials, room, fresh[2], and the cell.
+// Numbers of shared memory in each block: partials, room, what is exchanged, and the cell.
 template <class Unit>
 constexpr std::size_t cluster_numbers(int D) {
     return 2 * kMostWarps + std::size_t(Room<Unit, float>::vectors + 2 + Unit::has_cell) * padded(D);

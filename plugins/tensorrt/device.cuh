@@ -70,15 +70,22 @@ VCDEPLOY_DEVICE char* shared_memory() {
     return reinterpret_cast<char*>(vcdeploy_shared);
 }
 
-// Of memory that no one writes while the kernel runs; 16 bytes at a time where Pack is that large.
+template <std::size_t bytes>
+struct BitsOf;
+template <>
+struct BitsOf<16> { using Type = uint4; };
+template <>
+struct BitsOf<4> { using Type = unsigned int; };
+template <>
+struct BitsOf<2> { using Type = unsigned short; };
+
+// Of memory that no one writes while the kernel runs.
 template <class Pack>
 VCDEPLOY_DEVICE Pack read_constant(const Pack* from) {
-    if constexpr (sizeof(Pack) == 16) {
-        union { uint4 bits; Pack pack; } read = {__ldg(reinterpret_cast<const uint4*>(from))};
-        return read.pack;
-    } else {
-        return __ldg(from);
-    }
+    const auto bits = __ldg(reinterpret_cast<const typename BitsOf<sizeof(Pack)>::Type*>(from));
+    Pack pack;
+    memcpy(&pack, &bits, sizeof(Pack));
+    return pack;
 }
 
 // Of memory that other blocks write: past this multiprocessor's own cache, which would not notice.

@@ -43,32 +43,14 @@ struct Room {
     }
 };
 
-// The block as a team of its own. It reads and writes h in place: between [masked] and [fresh] nobody but its own row's
-// warp looks at a dimension of h.
-template <class Real>
-struct Alone {
-    static constexpr bool in_place = true;
-    static constexpr bool may_be_alone = false;
-    Real* reset;
-
-    VCDEPLOY_DEVICE int rank() const { return 0; }
-    VCDEPLOY_DEVICE int members() const { return 1; }
-    VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {
-        if (thread() % kWarp == 0) vector[i] = value;
-    }
-    VCDEPLOY_DEVICE Real read(const Real* from) const { return *from; }
-    template <Barrier name>
-    VCDEPLOY_DEVICE void barrier() const { block_barrier<name>(); }
-    VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
-};
-
 // Team: rank() and members(); put(vector, i, value), by a whole warp, for all members to read after a barrier;
 // read(from) of such a vector; barrier<name>(); gathered(vector, count, own): the vector in this block's memory, after a
-// barrier; reset, fresh[2]: vectors to put; cell, and whether it is shared.
+// barrier. reset(), fresh(turn): vectors to put, where `in_place()` h itself: nobody but its own row's warp looks at a
+// dimension of h between [masked] and [fresh], so that a block by itself needs no other.
 template <class Unit, class Team, class Weight, class Activation, class Real>
 struct Sequence {
     const Call<Weight, Activation, Real>& call;
-    const Team& team;
+    Team team;
     const int b;  // which sequence of the batch
     Real* const partials;  // [kMostWarps][2]: DoubledSums of the warps
     const Room<Unit, Real> room;
@@ -78,8 +60,8 @@ struct Sequence {
     Mask<Real> mask;
     int extent;
 
-    VCDEPLOY_DEVICE Sequence(const Call<Weight, Activation, Real>& call, const Team& team, int b, Real* partials,
-                             Real* memory, Real* cell)
+    VCDEPLOY_DEVICE Sequence(const Call<Weight, Activation, Real>& call, Team team, int b, Real* partials, Real* memory,
+                             Real* cell)
         : call(call), team(team), b(b), partials(partials), room(memory, call.D), cell(cell),
           mask{0, call.sharpness, call.epsilon, call.D}, extent(0) {}
 
@@ -103,10 +85,9 @@ struct Sequence {
     }
 
     // Schedules step t. fresh: the first `count` dimensions of h as the last step's rows have put them.
-    template <class Who>
-    VCDEPLOY_DEVICE void schedule(const Who& who, int t, const Real* fresh, int count) {
+    VCDEPLOY_DEVICE void schedule(int t, const Real* fresh, int count) {
         for (int j = thread(); j < call.D; j += threads()) {
-            if (j < count) room.h[j] = who.read(fresh + j);
+            if (j < count) room.h[j] = team.read(fresh + j);
             logit.add_product(widened<Real>(read_constant(call.u + j)), room.h[j]);
         }
         logit = over_lanes(logit);
@@ -121,7 +102,7 @@ struct Sequence {
             whole.add(DoubledSum<Real>{partials[warp * 2], partials[warp * 2 + 1]});
         mask.m = sigmoid(whole.total());
         extent = mask.extent(call.reach, call.vector);
-        if (who.rank() == 0 && thread() == 0) narrow(mask.m, call.M + place(t));
+        if (team.rank() == 0 && thread() == 0) narrow(mask.m, call.M + place(t));
 
         for (int j = thread(); j < extent; j += threads()) {
             const Real e = mask(j);
@@ -132,32 +113,31 @@ struct Sequence {
     }
 
     // The rows of step t that are this warp's, and the dimensions past the extent that are this thread's.
-    template <class Who>
-    VCDEPLOY_DEVICE void rows(const Who& who, int t, Real* reset, Real* fresh) {
+    VCDEPLOY_DEVICE void rows(int t, Real* fresh) {
         const int warps = threads() / kWarp, lane = thread() % kWarp;
-        const int first = who.rank() * warps + thread() / kWarp, stride = who.members() * warps;
+        const int first = team.rank() * warps + thread() / kWarp, stride = team.members() * warps;
         const Step<Weight, Real> step{call.U, call.V, call.D, call.vector, extent, mask, room.h, room.hbar, room.xbar};
         const bool last = t + 1 == call.T;
 
         const auto put_out = [&](int i, Real value) {
             if (lane == 0) write(t, i, value);
-            if (!last) who.put(fresh, i, value);
+            if (!last) team.put(fresh, i, value);
         };
         if constexpr (Unit::resets) {
             for (int i = first; i < extent; i += stride) {
                 Real z, from_input;
-                who.put(reset, i, Unit::reset(step, i, z, from_input));
+                team.put(team.reset(), i, Unit::reset(step, i, z, from_input));
                 if (lane == 0) room.z[i] = z, room.from_input[i] = from_input;
             }
-            who.template barrier<Barrier::reset>();
-            const Real* all = who.gathered(reset, extent, room.reset);
+            team.template barrier<Barrier::reset>();
+            const Real* all = team.gathered(team.reset(), extent, room.reset);
             for (int i = first; i < extent; i += stride)
                 put_out(i, Unit::row(step, i, all, room.z[i], room.from_input[i]));
         } else if constexpr (Unit::has_cell) {
             // The first step takes over all of C0, the last puts out all of C.
             for (int i = first; i < (t == 0 || last ? call.D : extent); i += stride) {
                 const std::size_t at = std::size_t(b) * call.D + i;
-                Real c = t == 0 ? widened<Real>(read_constant(call.C0 + at)) : who.read(cell + i);
+                Real c = t == 0 ? widened<Real>(read_constant(call.C0 + at)) : team.read(cell + i);
                 if (i < extent) put_out(i, Unit::row(step, i, c));
                 if (lane == 0) cell[i] = c;
                 if (lane == 0 && last) narrow(c, call.C + at);
@@ -166,7 +146,7 @@ struct Sequence {
             Real none;
             for (int i = first; i < extent; i += stride) put_out(i, Unit::row(step, i, none));
         }
-        for (int i = extent + who.rank() * threads() + thread(); i < call.D; i += who.members() * threads())
+        for (int i = extent + team.rank() * threads() + thread(); i < call.D; i += team.members() * threads())
             write(t, i, room.h[i]);
     }
 
@@ -177,48 +157,50 @@ struct Sequence {
 
     VCDEPLOY_DEVICE void run() {
         begin();
-        int turn = 0, count = 0;  // which of fresh[2] was put last, and how many dimensions
+        int turn = 0, count = 0;  // which of fresh(0), fresh(1) was put last, and how many dimensions of it
+        int waiting = 0;          // others wait for this block, which goes on alone
         for (int t = 0;;) {
-            schedule(team, t, team.fresh(turn), count);
+            schedule(t, team.fresh(turn), count);
             if constexpr (Team::may_be_alone) {
-                if (extent <= call.alone) {
-                    if (t + 1 == call.T) {
-                        if (team.rank() == 0) run_alone(t);
-                        return;
+                // All members have the same extent, and the first of them takes the small steps, up to the next large
+                // one: barriers of a block cost far less than those of a grid.
+                const bool small = extent <= call.alone;
+                if (small && !team.in_place()) {
+                    waiting = t + 1 < call.T;
+                    if (team.rank() > 0) {
+                        if (!waiting) return;
+                        grid_barrier<Barrier::alone>();
+                        t = read_shared_by_grid(team.progress());
+                        if (t == call.T) return;
+                        turn = 1 - turn, count = call.alone;
+                        read_input(t);
+                        continue;
                     }
-                    if (team.rank() == 0) {
-                        const int reached = run_alone(t);
-                        for (int j = thread(); j < call.alone; j += threads()) team.fresh(1 - turn)[j] = room.h[j];
-                        if (thread() == 0) *team.progress() = reached;
-                    }
-                    grid_barrier<Barrier::alone>();
-                    t = read_shared_by_grid(team.progress());
-                    if (t == call.T) return;
-                    turn = 1 - turn, count = call.alone;
-                    read_input(t);
-                    continue;
+                    team.go_alone(room.reset, room.h);
+                } else if (!small && team.in_place()) {
+                    team.come_back();
+                    turn = 1 - turn;
+                    for (int j = thread(); j < call.alone; j += threads()) team.fresh(turn)[j] = room.h[j];
+                    meet_again(t);
                 }
             }
-            turn = 1 - turn, count = Team::in_place ? 0 : extent;
-            rows(team, t, team.reset, Team::in_place ? room.h : team.fresh(turn));
-            if (++t == call.T) return;
+            if (team.in_place())
+                count = 0;
+            else
+                turn = 1 - turn, count = extent;
+            rows(t, team.fresh(turn));
+            if (++t == call.T) break;
             read_input(t);
             team.template barrier<Barrier::fresh>();
         }
+        if constexpr (Team::may_be_alone)
+            if (team.in_place() && waiting) meet_again(call.T);
     }
 
-    // Steps from t on by this block, while they are small: up to the step that is returned, which is scheduled if it is
-    // not T. Barriers of a block cost a tenth of those of a grid.
-    VCDEPLOY_DEVICE int run_alone(int t) {
-        const Alone<Real> self{room.reset};
-        do {
-            rows(self, t, room.reset, room.h);
-            if (++t == call.T) break;
-            read_input(t);
-            block_barrier<Barrier::fresh>();
-            schedule(self, t, room.h, 0);
-        } while (extent <= call.alone);
-        return t;
+    // Tells the others which step is next.
+    VCDEPLOY_DEVICE void meet_again(int t) {
+        if (thread() == 0) *team.progress() = t;
+        grid_barrier<Barrier::alone>();
     }
 };
 
