@@ -1,0 +1,117 @@
+// The kernels of plugins/tensorrt under the emulator, as a C function for ctypes (tests/plugins/emulated.py).
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "block.cuh"
+#include "cluster.cuh"
+#include "emulator.h"
+#include "grid.cuh"
+
+namespace {
+
+using namespace vcdeploy;
+
+struct Options {
+    int threads, members, teams, alone, wide, on_chip, scope, barrier;
+    std::uint64_t seed;
+};
+
+template <class Unit, class Weight, class Activation, class Real>
+std::set<emulator::Place> emulate(const std::string& path, const int* sizes, const double* settings, void* const* tensors,
+                                  const Options& options) {
+    const auto in = [&](int k) { return static_cast<const Activation*>(tensors[k]); };
+    const auto out = [&](int k) { return static_cast<Activation*>(tensors[8 + k]); };
+    Call<Weight, Activation, Real> call{};
+    call.X = in(0), call.H0 = in(1), call.u = in(4), call.v = in(5), call.b = in(6), call.C0 = in(7);
+    call.U = static_cast<const Weight*>(tensors[2]), call.V = static_cast<const Weight*>(tensors[3]);
+    call.Y = out(0), call.H = out(1), call.M = out(2), call.C = out(3);
+    call.T = sizes[0], call.B = sizes[1], call.D = sizes[2];
+    call.sharpness = Real(settings[0]), call.epsilon = Real(settings[1]);
+    call.reach = Real(std::log((1 - settings[1]) / settings[1]) / settings[0]);
+    constexpr int columns = 16 / sizeof(Weight);
+    call.vector = options.wide && call.D % columns == 0 ? columns : 1;
+    call.members = options.members, call.alone = std::min(options.alone, call.D);
+
+    const emulator::Place without{emulator::Scope(options.scope), options.barrier};
+    emulator::Launch launch{};
+    launch.threads = options.threads, launch.seed = options.seed;
+    launch.without = options.barrier < 0 ? nullptr : &without;
+    const std::size_t T = call.T, B = call.B, D = call.D, weights = Unit::gates * D * D;
+    const std::size_t counts[] = {T * B * D, B * D, weights, weights, D, D, 1, B * D, T * B * D, B * D, T * B, B * D};
+    for (int k = 0; k < 12; ++k)
+        if (const auto* from = static_cast<const char*>(tensors[k]))
+            launch.memory.emplace_back(from, from + counts[k] * (k == 2 || k == 3 ? sizeof(Weight) : sizeof(Activation)));
+    if (path == "block") {
+        launch.blocks = call.B;
+        launch.shared_bytes = block_numbers<Unit>(call.D) * sizeof(Real);
+        return emulator::run(launch, [&] { block_kernel<Unit>(call); });
+    }
+    launch.blocks = options.teams * call.members;
+    if (path == "cluster") {
+        launch.cluster = call.members;
+        launch.shared_bytes = cluster_numbers<Unit>(call.D) * sizeof(Real);
+        return emulator::run(launch, [&] { cluster_kernel<Unit>(call); });
+    }
+    launch.cooperative = true;
+    launch.shared_bytes = grid_numbers<Unit>(call.D, options.on_chip) * sizeof(Real);
+    const std::size_t numbers = grid_workspace_numbers<Unit>(call.D, call.B, options.on_chip ? 0 : launch.blocks);
+    constexpr std::size_t guard = 64;
+    const Real unwritten = std::numeric_limits<Real>::quiet_NaN();
+    // Vectors in it are read 16 bytes at a time.
+    std::unique_ptr<Real, void (*)(void*)> workspace(
+        static_cast<Real*>(std::aligned_alloc(64, ((numbers + guard) * sizeof(Real) + 63) / 64 * 64)), std::free);
+    call.workspace = workspace.get();
+    launch.memory.emplace_back(reinterpret_cast<char*>(call.workspace), reinterpret_cast<char*>(call.workspace + numbers));
+    std::fill_n(call.workspace, numbers, unwritten);
+    std::fill_n(call.workspace + numbers, guard, Real(7));
+    call.on_chip = options.on_chip;
+    const auto passed = emulator::run(launch, [&] { grid_kernel<Unit>(call); });
+    for (std::size_t k = 0; k < guard; ++k)
+        if (call.workspace[numbers + k] != 7) throw emulator::Fault("a block wrote past the workspace");
+    return passed;
+}
+
+template <class Weight, class Activation, class Real, class... Rest>
+std::set<emulator::Place> of_unit(const std::string& unit, Rest&... rest) {
+    if (unit == "vcrnn") return emulate<VCRNN, Weight, Activation, Real>(rest...);
+    if (unit == "vcgru") return emulate<VCGRU, Weight, Activation, Real>(rest...);
+    return emulate<VCLSTM, Weight, Activation, Real>(rest...);
+}
+
+}  // namespace
+
+// unit: vcrnn, vcgru, vclstm; path: block, cluster, grid; types: f32, half-weights, half, f64.
+// sizes: T, B, D; settings: sharpness, epsilon; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C.
+// passed: gets scope * 100 + name of each barrier that was passed, up to `room` of them.
+// Returns how many those are, or -1 with a message of at most `length` bytes.
+extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* types, const int* sizes,
+                                const double* settings, void* const* tensors, const int* launch, unsigned long long seed,
+                                int* passed, int room, char* message, int length) {
+    try {
+        const Options options{launch[0], launch[1], launch[2], launch[3], launch[4], launch[5], launch[6], launch[7], seed};
+        const std::string way = path, type = types;
+        std::set<emulator::Place> places;
+        if (type == "f32")
+            places = of_unit<float, float, float>(unit, way, sizes, settings, tensors, options);
+        else if (type == "half-weights")
+            places = of_unit<Half, float, float>(unit, way, sizes, settings, tensors, options);
+        else if (type == "half")
+            places = of_unit<Half, Half, float>(unit, way, sizes, settings, tensors, options);
+        else
+            places = of_unit<double, double, double>(unit, way, sizes, settings, tensors, options);
+        int count = 0;
+        for (const auto& [scope, name] : places)
+            if (count < room) passed[count++] = int(scope) * 100 + name;
+        return count;
+    } catch (const std::exception& error) {
+        std::snprintf(message, length, "%s", error.what());
+        return -1;
+    }
+}

@@ -1,0 +1,74 @@
+// What TensorRT asks a plugin library for: a creator for each unit, and where to log.
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "log.h"
+#include "plugin.h"
+
+namespace vcdeploy {
+
+using namespace nvinfer1;
+
+namespace {
+
+Path wanted_path() {
+    const char* name = std::getenv("VCDEPLOY_TENSORRT_PATH");
+    if (!name || !std::strcmp(name, "auto")) return Path::automatic;
+    if (!std::strcmp(name, "block")) return Path::block;
+    if (!std::strcmp(name, "cluster")) return Path::cluster;
+    if (!std::strcmp(name, "grid")) return Path::grid;
+    throw std::invalid_argument(std::string("VCDEPLOY_TENSORRT_PATH is ") + name + ": choose from auto, block, cluster, grid");
+}
+
+class UnitCreator final : public IPluginCreatorV3One {
+  public:
+    explicit UnitCreator(Unit unit)
+        : unit_(unit),
+          fields_{PluginField("sharpness", nullptr, PluginFieldType::kFLOAT32, 1),
+                  PluginField("epsilon", nullptr, PluginFieldType::kFLOAT32, 1)},
+          collection_{2, fields_} {}
+
+    const char* getPluginName() const noexcept override { return name_of(unit_); }
+    const char* getPluginVersion() const noexcept override { return "1"; }
+    const char* getPluginNamespace() const noexcept override { return ""; }
+    const PluginFieldCollection* getFieldNames() noexcept override { return &collection_; }
+
+    IPluginV3* createPlugin(const char* name, const PluginFieldCollection* given, TensorRTPhase) noexcept override {
+        try {
+            float sharpness = 1, epsilon = 1e-3f;
+            for (int k = 0; given && k < given->nbFields; ++k) {
+                const PluginField& field = given->fields[k];
+                const bool is_sharpness = !std::strcmp(field.name, "sharpness");
+                if (!is_sharpness && std::strcmp(field.name, "epsilon") != 0)
+                    throw std::invalid_argument(std::string("no field ") + field.name + ": choose from sharpness, epsilon");
+                if (field.type != PluginFieldType::kFLOAT32 || field.length != 1 || !field.data)
+                    throw std::invalid_argument(std::string(field.name) + " must be one number of type float32");
+                std::memcpy(is_sharpness ? &sharpness : &epsilon, field.data, sizeof(float));
+            }
+            return new UnitPlugin(unit_, sharpness, epsilon, wanted_path());
+        } catch (const std::exception& error) {
+            log_error(std::string(name_of(unit_)) + " " + (name ? name : "") + ": " + error.what());
+            return nullptr;
+        }
+    }
+
+  private:
+    Unit unit_;
+    PluginField fields_[2];
+    PluginFieldCollection collection_;
+};
+
+}  // namespace
+}  // namespace vcdeploy
+
+#define VCDEPLOY_EXPORT extern "C" __attribute__((visibility("default")))
+
+VCDEPLOY_EXPORT nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count) {
+    static vcdeploy::UnitCreator vcrnn(vcdeploy::Unit::vcrnn), vcgru(vcdeploy::Unit::vcgru), vclstm(vcdeploy::Unit::vclstm);
+    static nvinfer1::IPluginCreatorInterface* const creators[] = {&vcrnn, &vcgru, &vclstm};
+    count = 3;
+    return creators;
+}
+
+VCDEPLOY_EXPORT void setLoggerFinder(nvinfer1::ILoggerFinder* finder) { vcdeploy::set_logger_finder(finder); }

@@ -1,0 +1,116 @@
+// All that the kernels use of CUDA, by name: threads, barriers, shuffles, memory, arithmetic that must not be fused.
+//
+// nvcc compiles what is below. Without it, plugins/emulator offers the same names on a CPU, where every thread is a
+// fiber; no other file of the kernels knows which of the two it was compiled for. Barriers are named, so that the
+// emulator can leave out one of them and the tests can see that this is noticed.
+#pragma once
+
+namespace vcdeploy {
+
+enum class Barrier {
+    started,    // every block of a cluster runs: its shared memory may be written to
+    partials,   // the warps' parts of the scheduler's sum are there
+    masked,     // hbar and xbar are there
+    reset,      // r ⊙ hbar of all rows is there (VCGRU)
+    gathered,   // and in this block's own memory (grid)
+    fresh,      // the new h of all rows is there
+    alone,      // what a block did by itself is known to the others (grid)
+    next,       // no warp of this block is at work on the last sequence any more (grid)
+    count
+};
+
+}  // namespace vcdeploy
+
+#ifdef __CUDACC__
+
+#include <cooperative_groups.h>
+#include <cuda_fp16.h>
+
+#define VCDEPLOY_KERNEL __global__
+#define VCDEPLOY_DEVICE __device__ __forceinline__
+#define VCDEPLOY_THREADS __launch_bounds__(512)
+
+namespace vcdeploy {
+
+using Half = __half;
+
+VCDEPLOY_DEVICE int thread() { return threadIdx.x; }
+VCDEPLOY_DEVICE int threads() { return blockDim.x; }
+VCDEPLOY_DEVICE int block() { return blockIdx.x; }
+VCDEPLOY_DEVICE int blocks() { return gridDim.x; }
+
+template <Barrier>
+VCDEPLOY_DEVICE void block_barrier() { __syncthreads(); }
+
+template <Barrier>
+VCDEPLOY_DEVICE void grid_barrier() { cooperative_groups::this_grid().sync(); }
+
+// Clusters came with compute capability 9; for older GPUs the kernels that use them are compiled empty, never launched.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define VCDEPLOY_CLUSTERS 1
+template <Barrier>
+VCDEPLOY_DEVICE void cluster_barrier() { cooperative_groups::this_cluster().sync(); }
+VCDEPLOY_DEVICE int cluster_rank() { return cooperative_groups::this_cluster().block_rank(); }
+template <class T>
+VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int rank) { return cooperative_groups::this_cluster().map_shared_rank(mine, rank); }
+#else
+#define VCDEPLOY_CLUSTERS 0
+template <Barrier>
+VCDEPLOY_DEVICE void cluster_barrier() {}
+VCDEPLOY_DEVICE int cluster_rank() { return 0; }
+template <class T>
+VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int) { return mine; }
+#endif
+
+VCDEPLOY_DEVICE float shuffle_xor(float value, int lanes) { return __shfl_xor_sync(0xffffffffu, value, lanes); }
+
+// The block's shared memory, as many bytes as the launch asked for; at a multiple of 16.
+VCDEPLOY_DEVICE char* shared_memory() {
+    extern __shared__ uint4 vcdeploy_shared[];
+    return reinterpret_cast<char*>(vcdeploy_shared);
+}
+
+template <std::size_t bytes>
+struct BitsOf;
+template <>
+struct BitsOf<16> { using Type = uint4; };
+template <>
+struct BitsOf<4> { using Type = unsigned int; };
+template <>
+struct BitsOf<2> { using Type = unsigned short; };
+
+// Of memory that no one writes while the kernel runs.
+template <class Pack>
+VCDEPLOY_DEVICE Pack read_constant(const Pack* from) {
+    const auto bits = __ldg(reinterpret_cast<const typename BitsOf<sizeof(Pack)>::Type*>(from));
+    Pack pack;
+    memcpy(&pack, &bits, sizeof(Pack));
+    return pack;
+}
+
+// Of memory that other blocks write: past this multiprocessor's own cache, which would not notice.
+VCDEPLOY_DEVICE float read_shared_by_grid(const float* from) { return __ldcg(from); }
+VCDEPLOY_DEVICE int read_shared_by_grid(const int* from) { return __ldcg(from); }
+
+// Sum and product, each rounded by itself: the compiler fuses no other operation into them.
+VCDEPLOY_DEVICE float sum(float a, float b) { return __fadd_rn(a, b); }
+VCDEPLOY_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
+VCDEPLOY_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+VCDEPLOY_DEVICE float exponential(float x) { return expf(x); }
+VCDEPLOY_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
+VCDEPLOY_DEVICE bool is_finite(float x) { return isfinite(x); }
+
+template <class Real>
+VCDEPLOY_DEVICE Real widened(float value) { return value; }
+template <class Real>
+VCDEPLOY_DEVICE Real widened(Half value) { return __half2float(value); }
+
+VCDEPLOY_DEVICE void narrow(float value, float* to) { *to = value; }
+VCDEPLOY_DEVICE void narrow(float value, Half* to) { *to = __float2half_rn(value); }
+
+}  // namespace vcdeploy
+
+#else
+#include "emulated_device.h"
+#endif

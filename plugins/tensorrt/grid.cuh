@@ -1,0 +1,87 @@
+// Many blocks a sequence, over the whole GPU, with barriers of the grid: for a large D and few sequences.
+#pragma once
+
+#include "sequence.cuh"
+
+namespace vcdeploy {
+
+// What the blocks of a sequence exchange lies in global memory: fresh(0), fresh(1), reset, the cell, each padded(D), and
+// how far a block came alone. While it is alone, it has vectors of its own.
+template <class Real>
+struct Grid {
+    static constexpr bool may_be_alone = true;
+    static constexpr int vectors = 4;
+    Real* exchange;
+    int size, place, blocks;
+    Real *own_reset = nullptr, *own_h = nullptr;  // null: together
+
+    VCDEPLOY_DEVICE void go_alone(Real* reset, Real* h) { own_reset = reset, own_h = h; }
+    VCDEPLOY_DEVICE void come_back() { own_reset = own_h = nullptr; }
+    VCDEPLOY_DEVICE bool in_place() const { return own_h != nullptr; }
+
+    VCDEPLOY_DEVICE int rank() const { return place; }
+    VCDEPLOY_DEVICE int members() const { return in_place() ? 1 : blocks; }
+    VCDEPLOY_DEVICE Real* reset() const { return in_place() ? own_reset : exchange + 2 * size; }
+    VCDEPLOY_DEVICE Real* fresh(int turn) const { return in_place() ? own_h : exchange + turn * size; }
+    VCDEPLOY_DEVICE Real* cell() const { return exchange + 3 * size; }
+    VCDEPLOY_DEVICE int* progress() const { return reinterpret_cast<int*>(exchange + vectors * size); }
+    VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {
+        if (thread() % kWarp == 0) vector[i] = value;
+    }
+    VCDEPLOY_DEVICE Real read(const Real* from) const { return read_shared_by_grid(from); }
+    template <Barrier name>
+    VCDEPLOY_DEVICE void barrier() const {
+        if (in_place())
+            block_barrier<name>();
+        else
+            grid_barrier<name>();
+    }
+    VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int count, Real* own) const {
+        if (!in_place()) {
+            for (int j = thread(); j < count; j += threads()) own[j] = read(vector + j);
+            block_barrier<Barrier::gathered>();
+        }
+        return own;
+    }
+
+    static constexpr std::size_t numbers_a_sequence(int D) { return std::size_t(vectors) * padded(D) + 8; }
+};
+
+// Numbers of shared memory: partials and, on chip, the room.
+template <class Unit>
+constexpr std::size_t grid_numbers(int D, bool on_chip) {
+    return 2 * kMostWarps + (on_chip ? std::size_t(Room<Unit, float>::vectors) * padded(D) : 0);
+}
+
+// Numbers of workspace: what is exchanged and, off chip, the rooms of as many blocks.
+template <class Unit>
+constexpr std::size_t grid_workspace_numbers(int D, int B, int rooms) {
+    return B * Grid<float>::numbers_a_sequence(D) + std::size_t(rooms) * Room<Unit, float>::vectors * padded(D);
+}
+
+// Launched cooperatively with a multiple of call.members blocks. call.alone is 0 unless there is one sequence.
+template <class Unit, class Weight, class Activation, class Real>
+VCDEPLOY_KERNEL void VCDEPLOY_THREADS grid_kernel(Call<Weight, Activation, Real> call) {
+    const int size = padded(call.D), teams = blocks() / call.members;
+    Real* const partials = reinterpret_cast<Real*>(shared_memory());
+    Real* memory = partials + 2 * kMostWarps;
+    if (!call.on_chip)
+        memory = call.workspace + call.B * Grid<Real>::numbers_a_sequence(call.D) +
+                 std::size_t(block()) * Room<Unit, Real>::vectors * size;
+    for (int first = 0; first < call.B; first += teams) {
+        const int b = first + block() / call.members;
+        if (first > 0) block_barrier<Barrier::next>();
+        if (b < call.B) {
+            Real* const exchange = call.workspace + b * Grid<Real>::numbers_a_sequence(call.D);
+            const Grid<Real> team{exchange, size, block() % call.members, call.members};
+            Sequence<Unit, Grid<Real>, Weight, Activation, Real>(call, team, b, partials, memory, team.cell()).run();
+        } else {  // the other teams' sequences have as many barriers as this
+            for (int t = 0; t < call.T; ++t) {
+                if constexpr (Unit::resets) grid_barrier<Barrier::reset>();
+                if (t + 1 < call.T) grid_barrier<Barrier::fresh>();
+            }
+        }
+    }
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,13 @@
+// Messages to TensorRT's own log, where a logger was found; else to the standard error.
+#pragma once
+
+#include <NvInferRuntime.h>
+
+#include <string>
+
+namespace vcdeploy {
+
+void set_logger_finder(nvinfer1::ILoggerFinder* finder);
+void log_error(const std::string& message) noexcept;
+
+}  // namespace vcdeploy

@@ -1,0 +1,93 @@
+// Which kernel runs, with how many blocks: decided from D, B, the types and the GPU, before anything is launched.
+//
+// The times below are estimates from published figures, none was measured by us: the whole is not run on a GPU yet.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+namespace vcdeploy {
+
+enum class Unit { vcrnn, vcgru, vclstm };
+enum class Types { f32, half_weights, half };
+enum class Path { automatic, block, cluster, grid };
+
+constexpr int kThreads = 512;    // of every block
+constexpr int kWarpsOfBlock = kThreads / 32;
+constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
+
+constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Unit::vcgru ? 3 : 4; }
+
+struct Device {
+    int major;                 // of the compute capability
+    int multiprocessors;
+    std::size_t shared_bytes;  // that a block may ask for
+    bool cooperative;          // grids may have barriers
+};
+
+// Bytes of shared memory a block needs: what block.cuh, cluster.cuh and grid.cuh say.
+struct Needs {
+    std::size_t block, cluster, grid, grid_off_chip;
+};
+
+struct Plan {
+    Path path;
+    int blocks, members;  // all of them; those of a sequence
+    int alone;            // Call::alone
+    bool on_chip;         // Call::on_chip
+    std::size_t shared_bytes;
+};
+
+constexpr double kBytesAMicrosecond = 100e3;  // from the L2 cache to one multiprocessor: 64 a clock at 1.6 GHz
+constexpr double kClusterBarrier = 0.3;       // microseconds
+constexpr double kGridBarrier = 1.5;
+
+// The path with the shortest step, at m = 0.5. Throws std::invalid_argument where `wanted` can't run here.
+inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device, Path wanted,
+                 int cluster_blocks) {
+    const auto up = [](int a, int b) { return (a + b - 1) / b; };
+    const double barriers = unit == Unit::vcgru ? 2 : 1;
+    const auto bytes = [&](double active) { return 2.0 * gates_of(unit) * active * active * weight_bytes; };
+    const double reading = bytes(D / 2.0) / kBytesAMicrosecond;  // by one multiprocessor
+
+    const bool on_chip = needs.grid <= device.shared_bytes;
+    const int most = on_chip ? device.multiprocessors : std::min(device.multiprocessors, kMostRooms);
+    const int teams = std::min(B, most);
+    const int members = std::min(most / teams, up(D, kWarpsOfBlock));
+    const Plan block{Path::block, B, 1, 0, true, needs.block};
+    const Plan cluster{Path::cluster, B * cluster_blocks, cluster_blocks, 0, true, needs.cluster};
+    Plan grid{Path::grid, teams * members, members, 0, on_chip, on_chip ? needs.grid : needs.grid_off_chip};
+    // As many dimensions as one multiprocessor reads the weights of in the time of the barriers it saves.
+    if (B == 1)
+        grid.alone = int(std::min(double(D), std::sqrt(barriers * kGridBarrier * kBytesAMicrosecond / bytes(1))));
+
+    const bool block_runs = needs.block <= device.shared_bytes;
+    const bool cluster_runs = device.major >= 9 && needs.cluster <= device.shared_bytes;
+    const bool grid_runs = device.cooperative;
+    const double never = HUGE_VAL;
+    const double of_block = block_runs ? reading * up(B, device.multiprocessors) : never;
+    const double of_cluster = !cluster_runs ? never
+                                            : reading / cluster_blocks * up(B * cluster_blocks, device.multiprocessors) +
+                                                  barriers * kClusterBarrier;
+    const double of_grid = grid_runs ? reading / members * up(B, teams) + barriers * kGridBarrier : never;
+
+    const auto unless = [](bool runs, const char* what) {
+        if (!runs) throw std::invalid_argument(what);
+    };
+    switch (wanted) {
+        case Path::block: unless(block_runs, "the path block needs more shared memory than this GPU has"); return block;
+        case Path::cluster:
+            unless(cluster_runs, "the path cluster needs compute capability 9 or later, and shared memory for its vectors");
+            return cluster;
+        case Path::grid: unless(grid_runs, "the path grid needs cooperative launches, which this GPU has not"); return grid;
+        case Path::automatic: break;
+    }
+    const double best = std::min({of_block, of_cluster, of_grid});
+    unless(best < never, "no path runs on this GPU: D is too large for its shared memory, and it has no cooperative launches");
+    return best == of_block ? block : best == of_cluster ? cluster : grid;
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,232 @@
+// The plugin's methods. They must not throw: an error is logged, and returned as a number that is not 0.
+#include "plugin.h"
+
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "log.h"
+
+namespace vcdeploy {
+
+using namespace nvinfer1;
+
+namespace {
+
+constexpr const char* kInputs[] = {"X", "H0", "U", "V", "u", "v", "b", "C0"};
+constexpr int kMostDimensions = 65536;
+constexpr int kMostSequences = 1 << 20;
+constexpr int32_t kFailed = -1;
+
+// What `act` returns, or kFailed and a line in the log.
+template <class Act>
+int32_t guarded(Unit unit, const Act& act) noexcept {
+    try {
+        return act();
+    } catch (const std::exception& error) {
+        log_error(std::string(name_of(unit)) + ": " + error.what());
+    } catch (...) {
+        log_error(std::string(name_of(unit)) + ": an unknown error");
+    }
+    return kFailed;
+}
+
+bool is_weight(int input) { return input == 2 || input == 3; }
+
+std::string text(const Dims& dims) {
+    std::string list = "[";
+    for (int k = 0; k < dims.nbDims; ++k) list += (k ? ", " : "") + std::to_string(dims.d[k]);
+    return list + "]";
+}
+
+}  // namespace
+
+const char* name_of(Unit unit) { return unit == Unit::vcrnn ? "VCRNN" : unit == Unit::vcgru ? "VCGRU" : "VCLSTM"; }
+
+UnitPlugin::UnitPlugin(Unit unit, float sharpness, float epsilon, Path wanted)
+    : unit_(unit), sharpness_(sharpness), epsilon_(epsilon), wanted_(wanted) {
+    if (!(sharpness > 0) || !std::isfinite(sharpness))
+        throw std::invalid_argument("sharpness must be above 0, not " + std::to_string(sharpness));
+    if (!(epsilon > 0 && epsilon < 0.5f))
+        throw std::invalid_argument("epsilon must be between 0 and 0.5, not " + std::to_string(epsilon));
+    description_ = std::string(name_of(unit)) + " sharpness " + std::to_string(sharpness) + " epsilon " + std::to_string(epsilon);
+    fields_ = {PluginField("sharpness", &sharpness_, PluginFieldType::kFLOAT32, 1),
+               PluginField("epsilon", &epsilon_, PluginFieldType::kFLOAT32, 1)};
+    collection_ = {int32_t(fields_.size()), fields_.data()};
+}
+
+IPluginCapability* UnitPlugin::getCapabilityInterface(PluginCapabilityType type) noexcept {
+    switch (type) {
+        case PluginCapabilityType::kCORE: return static_cast<IPluginV3OneCore*>(this);
+        case PluginCapabilityType::kBUILD: return static_cast<IPluginV3OneBuild*>(this);
+        case PluginCapabilityType::kRUNTIME: return static_cast<IPluginV3OneRuntime*>(this);
+    }
+    return nullptr;
+}
+
+IPluginV3* UnitPlugin::clone() noexcept {
+    IPluginV3* copy = nullptr;
+    guarded(unit_, [&] {
+        copy = new UnitPlugin(unit_, sharpness_, epsilon_, wanted_);
+        return 0;
+    });
+    return copy;
+}
+
+void UnitPlugin::expect_counts(int32_t in, int32_t out) const {
+    if (in != inputs() || out != outputs())
+        throw std::invalid_argument("takes " + std::to_string(inputs()) + " inputs and gives " + std::to_string(outputs()) +
+                                    " outputs, not " + std::to_string(in) + " and " + std::to_string(out));
+}
+
+template <class TypeOf>
+Types UnitPlugin::types_of(const TypeOf& type_of) const {
+    const DataType activation = type_of(0), weight = type_of(2);
+    for (int k = 0; k < inputs(); ++k)
+        if (type_of(k) != (is_weight(k) ? weight : activation))
+            throw std::invalid_argument(std::string(kInputs[k]) + " must have the type of " + (is_weight(k) ? "U" : "X"));
+    if (activation == DataType::kFLOAT && weight == DataType::kFLOAT) return Types::f32;
+    if (activation == DataType::kFLOAT && weight == DataType::kHALF) return Types::half_weights;
+    if (activation == DataType::kHALF && weight == DataType::kHALF) return Types::half;
+    throw std::invalid_argument("X and the weights must be float32, float32 and float16, or float16");
+}
+
+template <class DimsOf>
+Sizes UnitPlugin::sizes_of(const DimsOf& dims_of) const {
+    const Dims X = dims_of(0);
+    if (X.nbDims != 3) throw std::invalid_argument("X must have the shape [T, B, D], not " + text(X));
+    const int64_t T = X.d[0], B = X.d[1], D = X.d[2], rows = gates_of(unit_) * D;
+    if (T < 0 || T > (1 << 30) || B < 0 || B > kMostSequences || D < 1 || D > kMostDimensions)
+        throw std::invalid_argument("X must have the shape [T, B, D] with T up to 2^30, B up to " +
+                                    std::to_string(kMostSequences) + " and D from 1 to " + std::to_string(kMostDimensions) +
+                                    ", not " + text(X));
+    const Dims wanted[] = {X, {2, {B, D}}, {2, {rows, D}}, {2, {rows, D}}, {1, {D}}, {1, {D}}, {1, {1}}, {2, {B, D}}};
+    for (int k = 1; k < inputs(); ++k) {
+        const Dims dims = dims_of(k);
+        bool same = dims.nbDims == wanted[k].nbDims;
+        for (int i = 0; same && i < dims.nbDims; ++i) same = dims.d[i] == wanted[k].d[i];
+        if (!same)
+            throw std::invalid_argument(std::string(kInputs[k]) + " must have the shape " + text(wanted[k]) + " where X is " +
+                                        text(X) + ", not " + text(dims));
+    }
+    return {int(T), int(B), int(D)};
+}
+
+int32_t UnitPlugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t inputs, const DynamicPluginTensorDesc*,
+                                    int32_t outputs) noexcept {
+    return guarded(unit_, [&] {
+        expect_counts(inputs, outputs);
+        types_of([&](int k) { return in[k].desc.type; });
+        sizes_of([&](int k) { return in[k].max; });
+        return 0;
+    });
+}
+
+int32_t UnitPlugin::getOutputDataTypes(DataType* types, int32_t outputs, const DataType* of_inputs,
+                                       int32_t inputs) const noexcept {
+    return guarded(unit_, [&] {
+        expect_counts(inputs, outputs);
+        types_of([&](int k) { return of_inputs[k]; });
+        for (int k = 0; k < outputs; ++k) types[k] = of_inputs[0];
+        return 0;
+    });
+}
+
+int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t shapes, DimsExprs* out,
+                                    int32_t outputs, IExprBuilder& builder) noexcept {
+    return guarded(unit_, [&] {
+        expect_counts(inputs, outputs);
+        if (shapes != 0) throw std::invalid_argument("takes no shape tensors");
+        constexpr int ranks[] = {3, 2, 2, 2, 1, 1, 1, 2};
+        for (int k = 0; k < inputs; ++k)
+            if (in[k].nbDims != ranks[k])
+                throw std::invalid_argument(std::string(kInputs[k]) + " must have " + std::to_string(ranks[k]) +
+                                            " dimensions, not " + std::to_string(in[k].nbDims));
+        const IDimensionExpr *T = in[0].d[0], *B = in[0].d[1], *D = in[0].d[2];
+        // Sizes that are known already have to fit; the others do when the shapes are set.
+        const auto expect = [&](int k, int axis, const IDimensionExpr* wanted) {
+            const IDimensionExpr* given = in[k].d[axis];
+            if (given->isConstant() && wanted->isConstant() && given->getConstantValue() != wanted->getConstantValue())
+                throw std::invalid_argument(std::string(kInputs[k]) + " must have " +
+                                            std::to_string(wanted->getConstantValue()) + " along axis " +
+                                            std::to_string(axis) + ", not " + std::to_string(given->getConstantValue()));
+        };
+        const IDimensionExpr* rows = builder.operation(DimensionOperation::kPROD, *builder.constant(gates_of(unit_)), *D);
+        for (int k = 1; k < inputs; ++k) {
+            expect(k, ranks[k] - 1, k == 6 ? builder.constant(1) : D);
+            if (ranks[k] == 2) expect(k, 0, is_weight(k) ? rows : B);
+        }
+        out[0] = in[0];
+        out[1].nbDims = 2, out[1].d[0] = B, out[1].d[1] = D;
+        out[2].nbDims = 2, out[2].d[0] = T, out[2].d[1] = B;
+        if (unit_ == Unit::vclstm) out[3] = out[1];
+        return 0;
+    });
+}
+
+bool UnitPlugin::supportsFormatCombination(int32_t position, const DynamicPluginTensorDesc* in_out, int32_t inputs,
+                                           int32_t outputs) noexcept {
+    const auto supported = [&] {
+        expect_counts(inputs, outputs);
+        // Only what comes before `position` may be looked at.
+        const PluginTensorDesc& here = in_out[position].desc;
+        const DataType activation = in_out[0].desc.type;
+        if (here.format != TensorFormat::kLINEAR) return false;
+        if (position == 0) return activation == DataType::kFLOAT || activation == DataType::kHALF;
+        if (position == 2) return here.type == DataType::kHALF || (here.type == DataType::kFLOAT && activation == here.type);
+        if (position == 3) return here.type == in_out[2].desc.type;
+        return here.type == activation;
+    };
+    return guarded(unit_, [&] { return supported() ? 1 : 0; }) == 1;
+}
+
+size_t UnitPlugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t inputs, const DynamicPluginTensorDesc*,
+                                    int32_t outputs) const noexcept {
+    size_t bytes = 0;
+    guarded(unit_, [&] {
+        expect_counts(inputs, outputs);
+        const Sizes most = sizes_of([&](int k) { return in[k].max; });
+        bytes = workspace_bytes(unit_, most.B, most.D);
+        return 0;
+    });
+    return bytes;
+}
+
+const UnitPlugin::Prepared& UnitPlugin::prepare(Types types, const Sizes& sizes) {
+    if (!prepared_ || prepared_->types != types || prepared_->B != sizes.B || prepared_->D != sizes.D) {
+        prepared_.reset();
+        // With no sequence there is nothing to launch; any plan does.
+        const Plan found = prepared(unit_, types, sizes.B > 0 ? sizes.B : 1, sizes.D, wanted_);
+        prepared_ = Prepared{types, sizes.B, sizes.D, found};
+    }
+    return *prepared_;
+}
+
+int32_t UnitPlugin::onShapeChange(const PluginTensorDesc* in, int32_t inputs, const PluginTensorDesc*,
+                                  int32_t outputs) noexcept {
+    return guarded(unit_, [&] {
+        expect_counts(inputs, outputs);
+        prepare(types_of([&](int k) { return in[k].type; }), sizes_of([&](int k) { return in[k].dims; }));
+        return 0;
+    });
+}
+
+int32_t UnitPlugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc*, const void* const* inputs,
+                            void* const* outputs, void* workspace, cudaStream_t stream) noexcept {
+    return guarded(unit_, [&] {
+        const Types types = types_of([&](int k) { return in[k].type; });
+        const Sizes sizes = sizes_of([&](int k) { return in[k].dims; });
+        const Prepared& ready = prepare(types, sizes);
+        Tensors tensors{};
+        for (int k = 0; k < this->inputs(); ++k) tensors.in[k] = inputs[k];
+        for (int k = 0; k < this->outputs(); ++k) tensors.out[k] = outputs[k];
+        const cudaError_t error =
+            launch(unit_, types, ready.plan, sizes, sharpness_, epsilon_, tensors, workspace, stream);
+        if (error != cudaSuccess) throw std::runtime_error(std::string("the launch failed: ") + cudaGetErrorString(error));
+        return 0;
+    });
+}
+
+const PluginFieldCollection* UnitPlugin::getFieldsToSerialize() noexcept { return &collection_; }
+
+}  // namespace vcdeploy

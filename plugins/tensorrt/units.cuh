@@ -1,0 +1,71 @@
+// The units, row by row, as short as their equations (docs/design.md, section 1). A warp makes a row.
+//
+// What bounds a row is reading weights: gates * 2 * extent of them (six rows' worth of VCGRU, two of VCRNN, eight of
+// VCLSTM), each used once, for one multiply-add. hbar, xbar and r ⊙ hbar come from the block's own memory.
+#pragma once
+
+#include "scheduler.cuh"
+
+namespace vcdeploy {
+
+// A step as a row sees it. The arrays are the block's own ([D] each), but for `cell` and what a team exchanges.
+template <class Weight, class Real>
+struct Step {
+    const Weight *U, *V;
+    int D, vector, extent;
+    Mask<Real> mask;
+    const Real *h, *hbar, *xbar;
+};
+
+struct VCRNN {
+    static constexpr int gates = 1;
+    static constexpr bool resets = false, has_cell = false;
+
+    template <class Weight, class Real>
+    static VCDEPLOY_DEVICE Real row(const Step<Weight, Real>& s, int i, Real&) {
+        Real sums[1];
+        multiply<1, 1>(s.U, s.V, s.D, s.vector, i, s.hbar, s.xbar, s.extent, sums);
+        return blend(s.mask(i), hyperbolic_tangent(sums[0]), s.h[i]);
+    }
+};
+
+// In two parts, since the second matrix reads what all rows of the first have made. V_h xbar belongs to the first:
+// what comes after the barrier is then one matrix.
+struct VCGRU {
+    static constexpr int gates = 3;
+    static constexpr bool resets = true, has_cell = false;
+
+    // r ⊙ hbar of row i; and for `row` below z, and V_h xbar.
+    template <class Weight, class Real>
+    static VCDEPLOY_DEVICE Real reset(const Step<Weight, Real>& s, int i, Real& z, Real& from_input) {
+        Real sums[3];
+        multiply<2, 3>(s.U, s.V, s.D, s.vector, i, s.hbar, s.xbar, s.extent, sums);
+        z = s.mask(i) * sigmoid(sums[1]);
+        from_input = sums[2];
+        return sigmoid(sums[0]) * s.hbar[i];
+    }
+
+    template <class Weight, class Real>
+    static VCDEPLOY_DEVICE Real row(const Step<Weight, Real>& s, int i, const Real* reset, Real z, Real from_input) {
+        const Weight* U_h = s.U + 2 * std::size_t(s.D) * s.D;
+        Real sums[1];
+        multiply<1, 0>(U_h, s.V, s.D, s.vector, i, reset, reset, s.extent, sums);
+        return blend(z, hyperbolic_tangent(sums[0] + from_input), s.h[i]);
+    }
+};
+
+struct VCLSTM {
+    static constexpr int gates = 4;
+    static constexpr bool resets = false, has_cell = true;
+
+    template <class Weight, class Real>
+    static VCDEPLOY_DEVICE Real row(const Step<Weight, Real>& s, int i, Real& cell) {
+        Real sums[4];  // i, f, g, o
+        multiply<4, 4>(s.U, s.V, s.D, s.vector, i, s.hbar, s.xbar, s.extent, sums);
+        const Real e = s.mask(i);
+        cell = blend(e, multiply_add(sigmoid(sums[1]), cell, sigmoid(sums[0]) * hyperbolic_tangent(sums[2])), cell);
+        return blend(e, sigmoid(sums[3]) * hyperbolic_tangent(cell), s.h[i]);
+    }
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,190 @@
+"""The CUDA kernels on a CPU, under the emulator's adversarial schedules, held to the reference (not run on a GPU).
+
+In double they are the reference to 1e-13: what is left is rounding, so the algorithm is right. In float every step is
+within the bounds that roundings give. All paths and schedules then have to give the very same bits.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES, EPSILON, GATES, REFERENCE, Case
+from numpy.typing import NDArray
+from plugins.bounds import ROUNDING, check_steps
+from plugins.emulated import PATHS, EmulatorFault, Launch, emulate
+from torch import Tensor
+
+# m: the logit is rounded to a float (|s| m(1-m) ≤ 0.23 roundings of 1), exp is off by two, of which a quarter counts,
+# 1 + … and 1 / … by one each.
+M_ERROR = 3 * ROUNDING
+# e: sharpness as a float, m·D - i and its product are rounded, where they are at most ln(999) = 6.9 large (17 roundings
+# of e^-s, and 2 of exp itself), then 1 + …, 1 / … and the product with h.
+MASK_ERROR = 24 * ROUNDING
+
+# The ways through the kernels: with several teams to a batch and one, vectors off chip, and one block going on alone.
+WAYS = {
+    "block": Launch("block"),
+    "cluster": Launch("cluster"),
+    "grid": Launch("grid"),
+    "grid-rounds": Launch("grid", members=2, teams=2),
+    "grid-off-chip": Launch("grid", on_chip=False),
+    "grid-alone": Launch("grid", alone=40),
+}
+
+
+def run(case: Case, inputs: list[Tensor], launch: Launch) -> list[NDArray[Any]]:
+    return emulate(case, [each.numpy() for each in inputs], launch, EPSILON)[0]
+
+
+def same_bits(some: list[NDArray[Any]], others: list[NDArray[Any]]) -> bool:
+    return all(one.tobytes() == other.tobytes() for one, other in zip(some, others, strict=True))
+
+
+def first_sequence(inputs: list[Tensor]) -> list[Tensor]:
+    X, H0, *weights = inputs
+    return [X[:, :1], H0[:1], *weights[:5], *(cell[:1] for cell in weights[5:])]
+
+
+def of_way(way: str, inputs: list[Tensor]) -> list[Tensor]:
+    """A block goes on alone where there is one sequence."""
+    return first_sequence(inputs) if way == "grid-alone" else inputs
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_in_double_it_is_the_reference(case: Case, way: str) -> None:
+    inputs = of_way(way, case.inputs())
+    wanted = REFERENCE[case.unit](*inputs, case.sharpness, EPSILON)
+    got = run(case, inputs, replace(WAYS[way], types="f64", seed=case.D))
+    for name, one, other in zip(("Y", "H", "M", "C"), got, wanted, strict=False):
+        assert np.abs(one - other.numpy()).max() <= 1e-13, name
+
+
+@pytest.mark.parametrize("wide", [True, False], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("types", "precision"), [("f32", "f32"), ("half-weights", "f16")])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_step_is_the_reference_step(case: Case, types: str, precision: str, wide: bool) -> None:
+    def forward(inputs: list[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(map(torch.from_numpy, run(case, inputs, Launch("block", types, wide=wide))))
+
+    check_steps(case, precision, forward, m_error=M_ERROR, mask_error=MASK_ERROR)
+
+
+@pytest.mark.parametrize("types", ["f32", "half-weights"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.D < 256], ids=str)
+def test_all_ways_and_schedules_give_the_same_bits(case: Case, types: str) -> None:
+    inputs = case.inputs(torch.float32)
+    wanted = run(case, inputs, Launch("block", types, seed=0))
+    alone = run(case, first_sequence(inputs), Launch("block", types, seed=0))
+    for way, launch in WAYS.items():
+        got = run(case, of_way(way, inputs), replace(launch, types=types, seed=case.T))
+        assert same_bits(got, alone if way == "grid-alone" else wanted), way
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("unit", GATES)
+def test_a_sequence_is_its_steps(unit: str, path: str) -> None:
+    X, H, *weights = (case := Case(unit, 5, 2, 40, "ragged", 0.5)).inputs(torch.float32)
+    Y, last, M, *last_cell = run(case, [X, H, *weights], Launch(path))
+    cell = weights[5:]
+    for t in range(case.T):
+        y, h, m, *c = run(case, [X[t : t + 1], H, *weights[:5], *cell], Launch(path, seed=t))
+        assert same_bits([y[0], m[0]], [Y[t], M[t]])
+        H, cell = torch.from_numpy(h), [torch.from_numpy(each) for each in c]
+    assert same_bits([h, *c], [last, *last_cell])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("unit", GATES)
+def test_half_is_half_weights_with_rounded_outputs(unit: str, path: str) -> None:
+    """The state within a call is a float; what goes in and out is half."""
+    case = Case(unit, 4, 2, 40, "ragged", 0.5)
+    inputs = [each.half().float() for each in case.inputs()]
+    half = run(case, inputs, Launch(path, "half"))
+    wide = run(case, inputs, Launch(path, "half-weights"))
+    assert same_bits(half, [each.astype(np.float16) for each in wide])
+    narrow = run(case, inputs, Launch(path, "half-weights", wide=False))
+    assert same_bits(narrow, run(case, inputs, Launch(path, "f32", wide=False)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("unit", GATES)
+def test_weights_past_the_prefix_are_not_read(unit: str, way: str) -> None:
+    """All of them NaN: nothing changes. The prefix is rounded up to 16 bytes of a row."""
+    case = Case(unit, 3, 2, 112, "edge", 1.0)
+    inputs = of_way(way, case.inputs(torch.float32))
+    launch = replace(WAYS[way], alone=80 if way == "grid-alone" else 0)
+    wanted = run(case, inputs, launch)
+    spoilt = torch.arange(112) >= 64 + 2 + 4
+    for k in (2, 3):
+        W = inputs[k].reshape(-1, 112, 112)
+        W[:, spoilt] = math.nan
+        W[:, :, spoilt] = math.nan
+    assert same_bits(run(case, inputs, launch), wanted)
+    inputs[2][0, 60] = math.nan
+    assert not same_bits(run(case, inputs, launch), wanted)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("where", ["X", "H0"])
+def test_nan_in_nan_out(unit: str, path: str, where: str) -> None:
+    """As in the reference: that sequence is NaN from there on, all of it, and no other sequence changes a bit."""
+    case = Case(unit, 4, 3, 37, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    clean = run(case, inputs, Launch(path))
+    first = 1 if where == "X" else 0
+    (inputs[0][1] if where == "X" else inputs[1])[2, 30] = math.nan
+    Y, H, M, *C = run(case, inputs, Launch(path))
+    assert np.isnan(Y[first:, 2]).all() and np.isnan(H[2]).all() and np.isnan(M[first:, 2]).all()
+    assert all(np.isnan(c[2]).all() for c in C)
+    assert same_bits([Y[:, :2], Y[:first], M[:, :2]], [clean[0][:, :2], clean[0][:first], clean[2][:, :2]])
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_infinity_is_what_it_is_in_the_reference(unit: str) -> None:
+    case = Case(unit, 2, 2, 37, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    inputs[0][0, 1, 36] = math.inf  # m is 0 or 1
+    *_, M = run(case, inputs, Launch("block"))[:3]
+    wanted = REFERENCE[unit](*inputs, case.sharpness, EPSILON)[2].numpy()
+    assert M[0, 1] == wanted[0, 1] and M[0, 1] in (0, 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("unit", GATES)
+def test_every_barrier_that_is_left_out_is_noticed(unit: str, way: str) -> None:
+    """One at a time, those that a right run passes: some schedule gives other bits, or stops at what can't be."""
+    case = Case(unit, 9 if way == "grid-alone" else 5, 3, 40, "ragged", 1.0)
+    inputs = [each.numpy() for each in of_way(way, case.inputs(torch.float32))]
+    launch = replace(WAYS[way], alone=24 if way == "grid-alone" else 0)
+    wanted, passed = emulate(case, inputs, launch, EPSILON)
+    assert len(passed) >= 3
+    for barrier in sorted(passed):
+        for seed in range(1, 12):
+            try:
+                got, _ = emulate(case, inputs, replace(launch, seed=seed, without=barrier), EPSILON)
+            except EmulatorFault:
+                break
+            if not same_bits(got, wanted):
+                break
+        else:
+            pytest.fail(f"no schedule noticed that {barrier} was left out")
+
+
+def test_together_the_ways_pass_every_barrier_of_the_source() -> None:
+    """Or one of them would be tested nowhere."""
+    case = Case("vcgru", 5, 3, 40, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    passed = set()
+    for way, launch in WAYS.items():
+        arrays = [each.numpy() for each in of_way(way, inputs)]
+        passed |= emulate(case, arrays, replace(launch, alone=24 if way == "grid-alone" else 0), EPSILON)[1]
+    within = {("block", each) for each in ("partials", "masked", "reset", "gathered", "fresh", "next")}
+    between = {("cluster", each) for each in ("started", "reset", "fresh")} | {
+        ("grid", each) for each in ("reset", "fresh", "alone")
+    }
+    assert passed == within | between
