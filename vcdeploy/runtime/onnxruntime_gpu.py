@@ -24,6 +24,19 @@ RECORD = "session.record_ep_graph_assignment_info"
 HEAVY = {"Scan", "If", "RNN", "GRU", "LSTM", "VCRNN", "VCGRU", "VCLSTM"}  # what must not run anywhere else
 
 
+def provider_fault(provider: str) -> str | None:
+    """Why this ONNX Runtime has no such provider at all; None where it has."""
+    import onnxruntime
+
+    available = onnxruntime.get_available_providers()
+    if provider in available:
+        return None
+    return (
+        f"ONNX Runtime {onnxruntime.__version__} here has no {provider} (it has {', '.join(available)}): "
+        f"{extras.install_command('tensorrt')}, in an environment without the CPU's onnxruntime"
+    )
+
+
 class CudaModel(OnnxRuntimeModel):
     """A file as it is, with the CUDA provider: variable units as function bodies, dense ones with cuDNN."""
 
@@ -35,14 +48,8 @@ class CudaModel(OnnxRuntimeModel):
         return form, self._session_on_gpu(content, threads, [(CUDA, self._cuda_options())])
 
     def _need_provider(self) -> None:
-        import onnxruntime
-
-        available = onnxruntime.get_available_providers()
-        if self.provider not in available:
-            raise VcdeployError(
-                f"ONNX Runtime {onnxruntime.__version__} here has no {self.provider} (it has {', '.join(available)}): "
-                f"{extras.install_command('tensorrt')}, in an environment without the CPU's onnxruntime"
-            )
+        if (fault := provider_fault(self.provider)) is not None:
+            raise VcdeployError(fault)
 
     def _cuda_options(self) -> dict[str, str]:
         self.stream = cuda.Stream()
