@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy import custom_ops, extras
+from vcdeploy import custom_ops, extras, tensorrt_plugin
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
 from vcdeploy.runtime.loading import PRECISIONS, Model
@@ -20,6 +20,9 @@ from vcdeploy.runtime.loading import PRECISIONS, Model
 DENSE = {"vcrnn": ("rnn",), "vcgru": ("gru", "lstm"), "vclstm": ("lstm", "gru")}
 ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # how ONNX Runtime runs a variable unit
+PLUGIN = "plugin"  # how TensorRT does
+CPU, CUDA = "cpu", "cuda"
+ON_GPU = {"torch": "PyTorch with cuDNN", "onnxruntime": "ONNX Runtime's CUDA provider", "tensorrt": "TensorRT"}
 SLOW_STEPS = "a single step of nn.LSTM takes PyTorch far longer than a step of a sequence: no fair figure"
 
 
@@ -35,12 +38,13 @@ class Contender:
     """
 
     name: str
-    engine: str  # native, onnxruntime, torch or openvino
+    engine: str  # native, onnxruntime, torch, openvino or tensorrt
     unit: str
     file: str
     form: str
     precision: str = "f32"
     table: bool = False
+    device: str = CPU
 
     @property
     def variable(self) -> bool:
@@ -48,7 +52,7 @@ class Contender:
 
     def refuses(self, scenario: str) -> str | None:
         """Why a scenario is not measured."""
-        slow = (self.engine, self.unit) == ("torch", "lstm") and scenario in ("step", "generate")
+        slow = (self.engine, self.unit, self.device) == ("torch", "lstm", CPU) and scenario in ("step", "generate")
         return SLOW_STEPS if slow else None
 
     def to_json(self) -> dict[str, Any]:
@@ -72,6 +76,22 @@ def contenders(unit: str, precisions: Sequence[str] = PRECISIONS) -> list[Conten
     return found
 
 
+def gpu_contenders(unit: str, precisions: Sequence[str] = PRECISIONS) -> list[Contender]:
+    """All there are for a variable unit on a GPU, in the order of reports."""
+    found = [
+        Contender(f"tensorrt {each}", "tensorrt", unit, f"{unit}-{each}.onnx", PLUGIN, each, device=CUDA)
+        for each in ("f32", "f16")
+        if each in precisions
+    ]
+    portable = f"{unit}-f32.onnx"
+    found.append(Contender("onnxruntime cuda", "onnxruntime", unit, portable, FUNCTION, device=CUDA))
+    found.append(Contender("onnxruntime tensorrt", "onnxruntime", unit, portable, PLUGIN, device=CUDA))
+    for engine in ON_GPU:
+        for dense in DENSE[unit]:
+            found.append(Contender(f"{engine} {dense}", engine, dense, f"{dense}.onnx", "dense", device=CUDA))
+    return found
+
+
 def choose(known: Sequence[Contender], wanted: Sequence[str]) -> list[Contender]:
     """Those whose name is one of the wanted, or begins with it; all where nothing is wanted."""
     chosen: set[str] = set()
@@ -87,6 +107,8 @@ def choose(known: Sequence[Contender], wanted: Sequence[str]) -> list[Contender]
 def absence(contender: Contender) -> str | None:
     """Why a contender can't run here, with what mends it, as far as that shows without loading its model."""
     engine = contender.engine
+    if contender.device == CUDA:
+        return _absence_on_gpu(contender)
     if engine == "native":
         fault = loading.native_fault()
         return fault and f"the native module can't be used ({fault}): `vcdeploy doctor` says how to mend it"
@@ -98,9 +120,33 @@ def absence(contender: Contender) -> str | None:
     return None
 
 
-def load(contender: Contender, folder: Path, threads: int) -> Model:
-    """The contender's model, ready to run; raises Absent where it turns out that it can't."""
+def _absence_on_gpu(contender: Contender) -> str | None:
+    engine = contender.engine
+    if find_spec(engine) is None:
+        return f"{ON_GPU[engine]} is not installed; run: {extras.install_command(engine)}"
+    if contender.form == PLUGIN:
+        name = tensorrt_plugin.CORE if engine == "tensorrt" else tensorrt_plugin.REGISTERING
+        if tensorrt_plugin.library(name) is None:
+            return f"there is no {name} here: {tensorrt_plugin.HOW_TO_BUILD}"
+    if engine == "torch":
+        import torch
+
+        return None if torch.cuda.is_available() else f"PyTorch {torch.__version__} finds no CUDA: see pytorch.org"
+    if engine == "onnxruntime":
+        from vcdeploy.runtime.onnxruntime_gpu import PROVIDERS, provider_fault
+
+        return provider_fault(PROVIDERS["tensorrt" if contender.form == PLUGIN else "cuda"].provider)
+    return None
+
+
+def load(contender: Contender, folder: Path, threads: int, steps: int = 1, batch: int = 1) -> Model:
+    """The contender's model, ready to run; raises Absent where it turns out that it can't.
+
+    steps and batch: the most of a call, which an engine is built for.
+    """
     file = folder / contender.file
+    if contender.device == CUDA:
+        return _on_gpu(contender, file, threads, steps, batch)
     if contender.engine == "openvino":
         return _openvino(file, threads)
     if contender.engine == "native" and not contender.table:
@@ -122,6 +168,47 @@ def _without_table(file: Path, precision: str, threads: int) -> Model:
         source.weights(), source.vocab, **settings, precision=precision, threads=threads, table_bytes=0
     )
     return Model("native", config, source.vocab, precision, str(file), runner)
+
+
+def _on_gpu(contender: Contender, file: Path, threads: int, steps: int, batch: int) -> Model:
+    if contender.engine == "onnxruntime":
+        provider = "tensorrt" if contender.form == PLUGIN else "cuda"
+        try:
+            return loading.load(file, f"onnxruntime:{provider}", threads=threads)
+        except VcdeployError as error:
+            raise Absent(str(error)) from error
+    source = loading.open_source(file)
+    runner = _torch_on_gpu(source) if contender.engine == "torch" else _engine(source, file, steps, batch)
+    return Model(contender.engine, source.config, source.vocab, contender.precision, str(file), runner)
+
+
+def _torch_on_gpu(source: Any) -> Any:
+    from vcdeploy.runtime.torch import TorchModel
+
+    return TorchModel(source.network().to("cuda"), source.vocab)
+
+
+def _engine(source: Any, file: Path, steps: int, batch: int) -> Any:
+    """An engine built here and now, for steps one by one and up to `steps` at once."""
+    import onnx
+
+    from vcdeploy.export.engine import build_engine
+    from vcdeploy.export.plugin_graph import plugin_graph
+    from vcdeploy.runtime.tensorrt import TensorRtModel
+
+    ranges = {"steps": (1, steps, max(steps, 64)), "batch": (1, batch, batch)}
+    graph = plugin_graph(onnx.load(file)).SerializeToString()
+    built = build_engine(graph, source.config, ranges["steps"], ranges["batch"], tensorrt_plugin.library())
+    return TensorRtModel(built.plan, file.parent, ranges, source.config, source.vocab)
+
+
+def stream_of(model: Model) -> int:
+    """The CUDA stream that a contender's work is on."""
+    if model.backend == "torch":
+        import torch
+
+        return int(torch.cuda.current_stream().cuda_stream)
+    return int(model._runner.stream.handle)
 
 
 class OpenVinoModel:

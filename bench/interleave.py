@@ -32,6 +32,7 @@ class Chunk:
     times: list[int]  # ns a call
     steps: int  # of a call
     bandwidth: float | None  # bytes a second, measured beside it
+    device_times: list[int] | None = None  # ns a call by a GPU's own clock
 
 
 @dataclass

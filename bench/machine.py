@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from vcdeploy.runtime import loading
 
-PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "openvino")
+PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "openvino", "tensorrt", "cuda-python")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -26,6 +27,24 @@ def describe() -> dict[str, Any]:
 
         found["instruction_sets"] = _native.instruction_sets()
     return found
+
+
+def gpu() -> dict[str, Any]:
+    """The GPU, and its clocks now."""
+    from vcdeploy.runtime import cuda
+
+    return {**cuda.device().to_json(), "clocks": clocks()}
+
+
+def clocks() -> dict[str, str] | None:
+    """MHz of the multiprocessors, now and at most, and of the memory; None where nvidia-smi is not there."""
+    names = ("clocks.sm", "clocks.max.sm", "clocks.mem")
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return dict(zip(names, (part.strip() for part in said.split(",")), strict=False))
 
 
 def _processor() -> str:

@@ -33,6 +33,10 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "symbols_per_second": rounded(steps * batch / sum(sum(chunk.times) for chunk in chunks) * 1e9),
         "calls": len(each), "steps": steps, "rounds": rounds,
     }  # fmt: skip
+    if chunks[0].device_times is not None:
+        device = np.concatenate([np.array(chunk.device_times) / chunk.steps / 1e3 for chunk in chunks])
+        percentiles = map(rounded, np.percentile(device, [50, 90, 99]))
+        found["device"] = dict(zip(("p50", "p90", "p99"), percentiles, strict=True))
     by_scenario = {other: _ratios(theirs, rounds) for other, theirs in baseline.chunks.items()}
     if name in by_scenario:
         found["ratio"] = rounded(float(np.median(by_scenario[name])))
@@ -44,6 +48,7 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "mean_square": rounded(summary["mean_square"]),
         "bytes_per_step": round(summary["bytes"]),
         "working_set": summary["working_set"],
+        "settled": summary["settled"],
     }
     return found | bound(summary["bytes"], found["p50"], [chunk.bandwidth for chunk in chunks])
 
@@ -108,19 +113,34 @@ def _table(document: dict[str, Any], name: str) -> Table:
     table.add_column("", no_wrap=True)
     both = name == "step" and "sequence" in settings["scenarios"]  # a sequence is the stronger baseline
     times = ["times", f"its T = {settings['steps']}"] if both else ["times"]
-    for header in ("p50 µs", "p90", "p99", "calls", "symbols/s", *times, "m", "a²/D²", "MB a step", "GB/s", "of"):
+    on_gpu = ["GPU µs"] if settings["device"] == "cuda" else []  # by its own clock
+    for header in (
+        "p50 µs",
+        "p90",
+        "p99",
+        *on_gpu,
+        "calls",
+        "symbols/s",
+        *times,
+        "m",
+        "a²/D²",
+        "MB a step",
+        "GB/s",
+        "of",
+    ):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("bound by", no_wrap=True)
     for contender in document["contenders"]:
         found = contender["scenarios"].get(name)
         if found is None:
-            table.add_row(contender["name"], *["–"] * (len(times) + 10), "not measured")
+            table.add_row(contender["name"], *["–"] * (len(times) + len(on_gpu) + 10), "not measured")
             continue
         ratios = found["ratio_to"]
         spread = f" ± {found['m']['spread']:.2f}" if contender["unit"].startswith("vc") else ""
         table.add_row(
             contender["name"],
             *(f"{found[key]:.1f}" for key in ("p50", "p90", "p99")),
+            *(f"{found['device']['p50']:.1f}" for _ in on_gpu),
             f"{found['calls']:,}",
             f"{found['symbols_per_second']:,.0f}",
             *(f"{ratios[key]:.2f}" if key in ratios else "–" for key in (name, "sequence")[: len(times)]),

@@ -18,20 +18,43 @@ SCENARIOS = {
 }
 
 
+SETTLED = 0.02  # the spread of medians that counts as stable
+SETTLING = 25  # chunks to wait for it at most
+
+
+class Watch(Protocol):
+    """A clock of the device: vcdeploy.runtime.cuda.Stopwatch."""
+
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def nanoseconds(self) -> int: ...
+
+
 class Scenario(Protocol):
-    """steps: of a call, or of a chunk that is one call. shares: m [steps, B, layers] of every step that was timed."""
+    """shares: m [steps, B, layers] of every step that was timed.
+
+    watch: on a GPU, its own clock; device_times: what it showed for each call of the last chunk.
+    """
 
     shares: list[NDArray[np.float32]]
+    watch: Watch | None
+    device_times: list[int]
 
     def run(self, amount: int) -> tuple[list[int], int]:
         """A chunk: the nanoseconds of each call, and the steps of a call."""
 
 
-def make(name: str, model: Model, streams: NDArray[np.int64], steps: int, seed: int) -> Scenario:
+def make(
+    name: str, model: Model, streams: NDArray[np.int64], steps: int, seed: int, watch: Watch | None = None
+) -> Scenario:
     """The scenario of that name over streams [length, B]; steps: those of a sequence."""
+    scenario: Scenario
     if name == "generate":
-        return Generating(model, streams[:1, 0], seed)
-    return Reading(model, streams, steps if name == "sequence" else 1)
+        scenario = Generating(model, streams[:1, 0], seed)
+    else:
+        scenario = Reading(model, streams, steps if name == "sequence" else 1)
+    scenario.watch = watch
+    return scenario
 
 
 class Reading:
@@ -43,15 +66,19 @@ class Reading:
         self._place = 0
         self._state: NDArray[np.float32] | None = None
         self.shares: list[NDArray[np.float32]] = []
+        self.watch: Watch | None = None
+        self.device_times: list[int] = []
 
     def run(self, amount: int) -> tuple[list[int], int]:
         for _ in range(1 + amount // 10):  # other processes have used the caches
             self._call()
         times = []
+        self.device_times = []
         for _ in range(amount):
             took, m = self._call()
             times.append(took)
             self.shares.append(m)
+        self.device_times = self.device_times[-amount:]  # without those of the warm-up
         return times, self._steps
 
     def _call(self) -> tuple[int, NDArray[np.float32]]:
@@ -59,9 +86,15 @@ class Reading:
             self._place = 0
         tokens = self._streams[self._place : self._place + self._steps]
         self._place += self._steps
+        if self.watch is not None:
+            self.watch.begin()
         begin = perf_counter_ns()
         _, self._state, m = self._model.run(tokens, self._state)
-        return perf_counter_ns() - begin, m
+        took = perf_counter_ns() - begin
+        if self.watch is not None:
+            self.watch.end()
+            self.device_times.append(self.watch.nanoseconds())
+        return took, m
 
 
 class Generating:
@@ -70,13 +103,20 @@ class Generating:
     def __init__(self, model: Model, prime: NDArray[np.int64], seed: int) -> None:
         self._model, self._prime, self._seed = model, prime, seed
         self.shares: list[NDArray[np.float32]] = []
+        self.watch: Watch | None = None
+        self.device_times: list[int] = []
 
     def run(self, amount: int) -> tuple[list[int], int]:
         list(self._model.generate(self._prime, 1 + amount // 10, seed=self._seed))
         self._seed += 1
+        if self.watch is not None:
+            self.watch.begin()
         begin = perf_counter_ns()
         made = list(self._model.generate(self._prime, amount, seed=self._seed))
         took = perf_counter_ns() - begin
+        if self.watch is not None:
+            self.watch.end()
+            self.device_times = [self.watch.nanoseconds()]
         read = np.array([*self._prime.tolist(), *made[:-1]], np.int64).reshape(-1, 1)
         self.shares.append(self._model.run(read)[2])
         return [took], amount
@@ -101,3 +141,14 @@ def calibrate(scenario: Scenario, seconds: float) -> int:
         if took >= seconds / 4:
             return max(1, round(amount * seconds / took))
         amount *= 4
+
+
+def settle(scenario: Scenario, amount: int) -> bool:
+    """Run chunks until three in a row take the same time: a GPU raises its clocks under load. Whether they did."""
+    medians: list[float] = []
+    for _ in range(SETTLING):
+        times, _ = measure(scenario, amount)
+        medians = [*medians[-2:], float(np.median(times))]
+        if len(medians) == 3 and max(medians) <= (1 + SETTLED) * min(medians):
+            return True
+    return False

@@ -31,9 +31,9 @@ class Subject:
     vocab: Vocabulary
     parameters: dict[str, Floats]
 
-    def write(self, path: Path, bucketed: bool = False) -> None:
-        """The exported file, in float32."""
-        config = {**self.config, "precision": "f32", "bucketed": bucketed, "training": {}}
+    def write(self, path: Path, bucketed: bool = False, precision: str = "f32") -> None:
+        """The exported file."""
+        config = {**self.config, "precision": precision, "bucketed": bucketed, "training": {}}
         path.write_bytes(assemble(config, self.vocab, self.parameters).SerializeToString())
 
     def dense(self, unit: str, seed: int) -> Subject:

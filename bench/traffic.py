@@ -4,6 +4,7 @@ Activations are left out: they stay in the first cache. What a step of a contend
 
 | | |
 |---|---|
+| tensorrt, onnxruntime's TensorRT provider | U and V: G · a · a each, in the precision of the file |
 | native, onnxruntime custom op | U and V: G · a · a each, a's rows to the end of a panel; with a table, of V only the columns past its row, and the row |
 | onnxruntime function | U and V whole |
 | onnxruntime bucketed | U and V up to the smallest multiple of 128 that covers the batch |
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.bench.contenders import BUCKETED, CUSTOM_OP, Contender
+from vcdeploy.bench.contenders import BUCKETED, CUSTOM_OP, PLUGIN, Contender
 from vcdeploy.bench.subject import GATES
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
@@ -63,7 +64,7 @@ def traffic(
         panels = -(-vocab // PANEL) * PANEL * D * size
         return _prefixes(contender, config, vocab, shares, (panels + vectors) * shares.shape[1])
     output = 4 * vocab * D / steps
-    if contender.form == CUSTOM_OP:
+    if contender.form in (CUSTOM_OP, PLUGIN):
         return _prefixes(contender, config, vocab, shares, output + vectors)
     if contender.form == BUCKETED:
         covering = -(-active(shares, config).max(1) // BUCKET) * BUCKET  # [n, layers]
@@ -82,7 +83,7 @@ def _prefixes(
     """What our kernels read, one sequence of the batch after the other; besides: what the layers around them do."""
     D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
     a, ones = active(shares, config), certain(shares, config)  # [n, B, layers]
-    rows = -(-a // PANEL) * PANEL
+    rows = a if contender.form == PLUGIN else -(-a // PANEL) * PANEL
     of_U = G * size * rows * a
     columns, of_table = a.copy(), np.zeros_like(a)
     if contender.table:  # of the first layer

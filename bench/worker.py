@@ -3,13 +3,13 @@
 | request | answer |
 |---|---|
 | load: contender, folder, threads, scenarios, steps, seed | runs: what runs it, in words |
-| calibrate: scenario, seconds | amount, working_set |
-| measure: scenario, amount, seconds | times [ns], steps (of a call), bandwidth (bytes a second, or null) |
+| calibrate: scenario, seconds | amount |
+| measure: scenario, amount, seconds | times [ns], steps (of a call), bandwidth (bytes a second, or null), device_times [ns] (of a GPU's own clock, or null) |
 | summarise: scenario | m and what follows from it |
 
 An answer with the key `error` is a message for the user, one with `absent` says why the contender can't run here.
 The process ends when standard input does, and so never outlives the one that started it.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -33,22 +33,37 @@ class Worker:
         self, contender: dict[str, Any], folder: str, threads: int, names: list[str], steps: int, seed: int
     ) -> dict[str, Any]:
         self._contender, self._threads, self._steps = contenders.Contender(**contender), threads, steps
-        self._model = contenders.load(self._contender, Path(folder), threads)
         streams = np.load(Path(folder) / "streams.npy")
-        self._scenarios = {name: scenarios.make(name, self._model, streams, steps, seed) for name in names}
+        self._model = contenders.load(self._contender, Path(folder), threads, steps, streams.shape[1])
+        watch = self._watch() if self._contender.device == contenders.CUDA else None
+        self._scenarios = {name: scenarios.make(name, self._model, streams, steps, seed, watch) for name in names}
+        self._settled = dict.fromkeys(names, True)
         self._working_set = dict.fromkeys(names, 0)
         detail = self._model.detail
         return {"runs": f"{self._model.backend}, {detail}" if detail else self._model.backend}
 
+    def _watch(self) -> scenarios.Watch:
+        from vcdeploy.runtime.cuda import Stopwatch
+
+        return Stopwatch(contenders.stream_of(self._model))
+
     def calibrate(self, scenario: str, seconds: float) -> dict[str, Any]:
         made = self._scenarios[scenario]
         amount = scenarios.calibrate(made, seconds)
+        if made.watch is not None:
+            self._settled[scenario] = scenarios.settle(made, amount)
         self._working_set[scenario] = round(self._traffic(scenario).working_set)
         made.shares.clear()
         return {"amount": amount}
 
     def measure(self, scenario: str, amount: int, seconds: float) -> dict[str, Any]:
-        times, steps = scenarios.measure(self._scenarios[scenario], amount)
+        made = self._scenarios[scenario]
+        times, steps = scenarios.measure(made, amount)
+        if made.watch is not None:
+            from vcdeploy.runtime.cuda import copy_bandwidth
+
+            bandwidth = copy_bandwidth(self._working_set[scenario], seconds)
+            return {"times": times, "steps": steps, "bandwidth": bandwidth, "device_times": made.device_times}
         bandwidth = None
         if loading.native_fault() is None:
             from vcdeploy._native import read_bandwidth
@@ -66,6 +81,7 @@ class Worker:
             "mean_square": float((a.astype(float) ** 2).mean() / D**2),
             "bytes": self._traffic(scenario).bytes,
             "working_set": self._working_set[scenario],
+            "settled": self._settled[scenario],
         }  # fmt: skip
 
     def _shares(self, scenario: str) -> Any:

@@ -126,11 +126,7 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
     """Compare an exported model (and its file's content) with the checkpoint it was made from."""
     exact = checkpoint.build()
     stored = _with_stored_weights(checkpoint, model)
-    draw = np.random.default_rng(0)
-    tokens = draw.integers(0, len(checkpoint.vocab), (STEPS, SEQUENCES))
-    rows = exact.unit.state_rows * checkpoint.config["layers"]
-    # Not zeros: the recurrent weights must matter from the first step on.
-    state = np.tanh(draw.standard_normal((rows, SEQUENCES, checkpoint.config["dim"]))).astype(np.float32)
+    tokens, state = _inputs(exact, len(checkpoint.vocab), SEQUENCES)
     config = _config_of(model)
     precision = config["precision"]
     differences: list[Difference] = []
@@ -156,6 +152,24 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
                 differences += comparison.at_once(name, runtime, tokens[:steps], chain, found)
     whole = TorchModel(stored.double(), checkpoint.vocab, precision)
     return Report(differences, left_out, tokens, state, whole.run(tokens, state.astype(np.float64)))
+
+
+def check_runtime(name: str, runtime: Runtime, network: LanguageModel, batch: int = SEQUENCES) -> list[Difference]:
+    """Compare any runtime with PyTorch's network of the very weights it runs; a mask or two may fall either way."""
+    tokens, state = _inputs(network, network.embedding.num_embeddings, batch)
+    comparison, chain = _Comparison(network, "f32", frozenset()), _chain(runtime, tokens, state)
+    found = comparison.differences(name, "PyTorch, weights as stored", tokens, chain)
+    return found + comparison.at_once(name, runtime, tokens, chain, found)
+
+
+def _inputs(network: LanguageModel, vocab: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Tokens [T, B] and a state [S, B, D] to compare runtimes on."""
+    draw = np.random.default_rng(0)
+    unit: Any = network.unit
+    tokens = draw.integers(0, vocab, (STEPS, batch))
+    rows = unit.state_rows * len(unit.layers)
+    # Not zeros: the recurrent weights must matter from the first step on.
+    return tokens, np.tanh(draw.standard_normal((rows, batch, unit.dim))).astype(np.float32)
 
 
 @dataclass(frozen=True)

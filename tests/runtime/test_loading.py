@@ -171,7 +171,8 @@ def test_a_named_backend_runs_or_is_an_error(vcgru: tuple[Path, Path], monkeypat
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(VcdeployError, match=r'onnxruntime backend needs onnxruntime.*"vcdeploy\[cpu\]"'):
         load(vcgru[1], "onnxruntime")
-    with pytest.raises(VcdeployError, match="tensorrt backend is not there yet; choose from auto, native"):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    with pytest.raises(VcdeployError, match=r'tensorrt backend needs tensorrt.*"vcdeploy\[gpu\]"'):
         load(vcgru[1], "tensorrt")
     with pytest.raises(VcdeployError, match="no backend 'cuda'; choose from auto, native"):
         load(vcgru[1], "cuda")

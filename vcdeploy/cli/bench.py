@@ -70,6 +70,8 @@ class Bench(click.Command):
 @click.option(
     "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each contender."
 )
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
+              help="Where to measure; cuda needs a GPU, and has other contenders.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), help=f"[default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute, and noisier.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights, symbols and samples.")
@@ -88,6 +90,7 @@ def bench(
     precision: str,
     baseline: str | None,
     threads: int,
+    device: str,
     rounds: int | None,
     quick: bool,
     seed: int,
@@ -102,6 +105,9 @@ def bench(
     Every contender has a process of its own; in each round each runs every scenario once, one at a time. A ratio is
     the median over the rounds, each within one round. The last line of the output is one JSON document.
 
+    With --device cuda: TensorRT with our plugin, beside cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units;
+    wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
+
     The speed of training is another matter: see vcdeploy bench train --help.
     """
     from rich.console import Console
@@ -110,6 +116,9 @@ def bench(
     from vcdeploy.bench import interleave, machine, report, subject
     from vcdeploy.versions import versions
 
+    on_gpu = device == "cuda"
+    if on_gpu:
+        _need_gpu()
     names = _listed(scenario, SCENARIOS, "--scenario")
     precisions = _listed(precision, known.PRECISIONS, "--precision")
     made_up = {"--unit": unit, "--dim": dim, "--share": share}
@@ -123,8 +132,9 @@ def bench(
             raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
         low, high = share_range(share or "0.2:0.6")
         at_hand = subject.synthetic(unit or "vcgru", dim or 1024, low, high, seed)
-    everyone = known.contenders(at_hand.config["unit"])
-    within = known.contenders(at_hand.config["unit"], precisions)
+    all_of = known.gpu_contenders if on_gpu else known.contenders
+    everyone = all_of(at_hand.config["unit"])
+    within = all_of(at_hand.config["unit"], precisions)
     chosen = known.choose(within, _split(contenders or ""))
     left_out = {each.name: reason for each in everyone if (reason := known.absence(each))}
     against = _baseline(everyone, baseline, left_out)
@@ -137,6 +147,8 @@ def bench(
         names, threads, steps, rounds or (QUICK_ROUNDS if quick else ROUNDS), QUICK_SECONDS if quick else SECONDS, seed
     )
     about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+    if on_gpu:
+        about_machine["gpu"] = machine.gpu()
     with (
         ended_by_sigterm(),
         tempfile.TemporaryDirectory(prefix="vcdeploy-bench-") as temporary,
@@ -147,6 +159,8 @@ def bench(
         _write_models(at_hand, taking_part, folder, seed)
         _write_streams(folder, at_hand, model, text, batch, max(subject.STREAM, steps), seed)
         records, absent = interleave.measure(taking_part, folder, settings, status.update)
+    if on_gpu:
+        about_machine["gpu"]["clocks_after"] = machine.clocks()
     left_out |= absent
     if against in left_out:
         raise VcdeployError(f"the baseline {against} can't run: {left_out[against]}")
@@ -164,7 +178,8 @@ def bench(
         "settings": {
             "share": None if model else [low, high],
             "text": str(text) if text else "the model's own" if model else "random symbols",
-            "scenarios": names, "steps": steps, "batch": batch, "threads": threads, "rounds": settings.rounds,
+            "device": device, "scenarios": names,
+            "steps": steps, "batch": batch, "threads": threads, "rounds": settings.rounds,
             "chunk_seconds": settings.seconds, "seed": seed,
         },
         "baseline": against,
@@ -190,6 +205,16 @@ def put_out(document: dict[str, Any], json_file: Path | None) -> None:
             raise VcdeployError(f"could not write {json_file}: {error.strerror or error}") from error
         click.echo(f"wrote {json_file}", err=True)
     click.echo(line)
+
+
+def _need_gpu() -> None:
+    from vcdeploy import extras
+    from vcdeploy.runtime import cuda
+
+    if (fault := cuda.fault()) is not None:
+        raise VcdeployError(
+            f"--device cuda needs an NVIDIA GPU, its driver and {extras.install_command('tensorrt')}; here: {fault}"
+        )
 
 
 def _split(text: str) -> list[str]:
@@ -258,7 +283,8 @@ def _write_models(at_hand: Subject, contenders: list[Contender], folder: Path, s
     """The files the contenders name."""
     for name, each in {each.file: each for each in contenders}.items():
         chosen = at_hand if each.variable else at_hand.dense(each.unit, seed)
-        chosen.write(folder / name, bucketed=each.form == "bucketed")
+        stored = each.precision if each.device == "cuda" else "f32"  # the native contenders pack from float32
+        chosen.write(folder / name, bucketed=each.form == "bucketed", precision=stored)
 
 
 def _write_streams(
@@ -291,6 +317,8 @@ def _print(console: Console, document: dict[str, Any], tables: list[Any]) -> Non
         f"rounds: {settings['rounds']}, threads: {settings['threads']}; "
         f"times: how many times as fast as {document['baseline']} in the same round"
     )
+    if "gpu" in machine:
+        _print_gpu(console, machine["gpu"], document["contenders"])
     if machine["load"] and machine["load"] > BUSY:
         console.print("other programs were running when this began: the figures are noisier for it, p90 and p99 most")
     for table in tables:
@@ -302,3 +330,23 @@ def _print(console: Console, document: dict[str, Any], tables: list[Any]) -> Non
             console.print(f"{contender['name']}: {scenario} not measured: {reason}")
     for name, reason in document["left_out"].items():
         console.print(f"left out: {name}: {reason}", markup=False)
+
+
+def _print_gpu(console: Console, gpu: dict[str, Any], contenders: list[dict[str, Any]]) -> None:
+    console.print(
+        f"{gpu['name']}, compute capability {gpu['capability']}, {gpu['multiprocessors']} multiprocessors, L2 "
+        f"{gpu['l2'] / 2**20:.0f} MB, memory {gpu['bandwidth'] / 1e9:.0f} GB/s by its data sheet; CUDA {gpu['runtime']}"
+    )
+    before, after = gpu["clocks"], gpu["clocks_after"]
+    if before and after:
+        console.print(
+            f"multiprocessor clock {before['clocks.sm']} MHz before the run, {after['clocks.sm']} after, at most "
+            f"{before['clocks.max.sm']}; figures repeat best with a locked one: sudo nvidia-smi -lgc "
+            f"{before['clocks.max.sm']}"
+        )
+    else:
+        console.print("the GPU's clocks are not known: nvidia-smi is not here")
+    for each in contenders:
+        for name, found in each["scenarios"].items():
+            if not found["settled"]:
+                console.print(f"{each['name']}: {name} was not stable after warming up: its figures are noisy")

@@ -1,4 +1,7 @@
-"""`vcdeploy export`: write a checkpoint as one ONNX file, checked against PyTorch before it gets its name."""
+"""`vcdeploy export`: write a checkpoint as one ONNX file, checked against PyTorch before it gets its name.
+
+With --trt a folder, and in it a TensorRT engine where there is a GPU.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 
 if TYPE_CHECKING:
+    from vcdeploy.export.engine import Range
     from vcdeploy.export.parity import Report
 
 
@@ -31,14 +35,23 @@ if TYPE_CHECKING:
               help="Version of ONNX's standard ops; newer ones need newer runtimes.")  # fmt: skip
 @click.option("--bundle", type=click.Path(path_type=Path, file_okay=False),
               help="Write a folder (too, with -o): model.onnx, manifest.json, samples.npz, report.json.")  # fmt: skip
+@click.option("--trt", is_flag=True,
+              help="Write a folder for TensorRT, with an engine where a GPU is; else exit code 3.")  # fmt: skip
+@click.option("--steps", metavar="MIN:OPT:MAX", help="With --trt: symbols of a call. [default: 1:64:512]")
+@click.option("--batch", metavar="MIN:OPT:MAX", help="With --trt: sequences of a call. [default: 1:1:16]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+@click.pass_context
 def export(
+    ctx: click.Context,
     checkpoint: Path,
     output: Path | None,
     precision: str,
     bucketed: bool,
     opset: int,
     bundle: Path | None,
+    trt: bool,
+    steps: str | None,
+    batch: str | None,
     as_json: bool,
 ) -> None:
     """Write CHECKPOINT (a run's folder or a file) as one ONNX file, which runs in any stock runtime.
@@ -46,9 +59,24 @@ def export(
     The model is first run in PyTorch, in ONNX Runtime (with the function body and with our custom op), on the native
     kernels and in onnx's own evaluator, on the same tokens. Only if every difference is one of rounding is the file
     written; otherwise the exit code is 1, and what was there before stays.
+
+    With --trt a folder is written (--bundle names it): all of the above, and the graph, the plugin and the engine for
+    TensorRT. An engine is made on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
+    line is the command that finishes there: CHECKPOINT is then that folder. Not run on a GPU yet.
     """
+    from vcdeploy.export import tensorrt_bundle
+
+    console = Console(highlight=False, soft_wrap=True)
+    ranges = _ranges(trt, steps, batch)
+    if trt:
+        tensorrt_bundle.check_settings(precision, bucketed)
+        if output is not None:
+            raise VcdeployError("--trt writes a folder: name it with --bundle, and leave out -o")
+        if tensorrt_bundle.is_bundle(checkpoint):
+            ctx.exit(_finish(checkpoint, console, ranges, {} if as_json else None))
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy export")
+    from vcdeploy.export import engine
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.graph import build
     from vcdeploy.export.parity import check_export
@@ -60,11 +88,13 @@ def export(
         form = "".join(
             f"-{part}" for part in (precision if precision != "f32" else "", bucketed and "bucketed") if part
         )
-        output = source.with_name(f"{source.stem}{form}.onnx")
+        if trt:
+            bundle = source.with_name(f"{source.stem}{form}-trt")
+        else:
+            output = source.with_name(f"{source.stem}{form}.onnx")
     model = build(saved, precision=precision, opset=opset, bucketed=bucketed)
     content = model.SerializeToString(deterministic=True)
     report = check_export(model, content, saved)
-    console = Console(highlight=False, soft_wrap=True)
     if not as_json:
         console.print(_table(report))
         for line in report.left_out:
@@ -79,7 +109,12 @@ def export(
     if report.passed:
         try:
             if bundle is not None:
-                write_bundle(bundle, content, report, about)
+                if trt:
+                    tensorrt_bundle.write(
+                        bundle, model, content, report, about, ranges[0] or engine.STEPS, ranges[1] or engine.BATCH
+                    )
+                else:
+                    write_bundle(bundle, content, report, about)
                 written.append(bundle)
             if output is not None:
                 write_atomically(output, content)
@@ -88,9 +123,8 @@ def export(
             # What has been written is noted: the path that failed is the first that is not.
             path = next(each for each in (bundle, output) if each is not None and each not in written)
             raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
-    if as_json:
-        paths = [str(path) for path in written]
-        document = {**about, "bytes": len(content), "written": paths, **report.to_json()}
+    document = {**about, "bytes": len(content), "written": [str(path) for path in written], **report.to_json()}
+    if as_json and not (trt and report.passed):
         click.echo(json.dumps(document, ensure_ascii=False))
     if not report.passed:
         raise VcdeployError(_failure(report))
@@ -98,6 +132,44 @@ def export(
         what = f"{config['unit']}-{config['dim']}, {precision}, {len(content) / 1e6:.1f} MB"
         for path in written:
             console.print(f"wrote {path}: {what}")
+    if trt:
+        assert bundle is not None
+        ctx.exit(_finish(bundle, console, ranges, document if as_json else None))
+
+
+def _ranges(trt: bool, steps: str | None, batch: str | None) -> tuple[Range | None, Range | None]:
+    """Of --steps and --batch, where they were given."""
+    if not trt:
+        for option, value in (("--steps", steps), ("--batch", batch)):
+            if value is not None:
+                raise VcdeployError(f"{option} is for a TensorRT engine: add --trt, or leave it out")
+        return None, None
+    from vcdeploy.export.engine import read_range
+
+    return steps and read_range(steps, "--steps"), batch and read_range(batch, "--batch")
+
+
+def _finish(
+    folder: Path, console: Console, ranges: tuple[Range | None, Range | None], document: dict[str, Any] | None
+) -> int:
+    """Make the engine of a bundle, or say what that takes; the exit code. document: where JSON is wanted."""
+    from vcdeploy.export import tensorrt_bundle
+    from vcdeploy.runtime.plan import rebuild_command
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    outcome = tensorrt_bundle.finish(folder, tell, *ranges)
+    if document is not None:
+        trt = tensorrt_bundle.to_json(folder, outcome)
+        click.echo(json.dumps({**document, "tensorrt": trt}, ensure_ascii=False))
+    elif outcome.missing:
+        console.print("no engine was built here; missing:", *outcome.missing, sep="\n  ", markup=False)
+        console.print("to finish, on the machine with the GPU:")
+        console.print(rebuild_command(folder), markup=False)
+    else:
+        console.print(f"wrote {folder / 'model.plan'}: checked against {outcome.checked}", markup=False)
+    return tensorrt_bundle.UNFINISHED if outcome.missing else 0
 
 
 def _table(report: Report) -> Table:

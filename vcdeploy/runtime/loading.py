@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 BACKENDS = ("native", "onnxruntime", "torch")
 FUNCTION_BODY = "onnxruntime:function"  # the onnxruntime backend without our custom op
-CHOICES = ("auto", *BACKENDS, FUNCTION_BODY)
+# An engine of `vcdeploy export --trt`; ONNX Runtime's CUDA provider; its TensorRT provider, with our plugin
+ON_GPU = ("tensorrt", "onnxruntime:cuda", "onnxruntime:tensorrt")
+CHOICES = ("auto", *BACKENDS, FUNCTION_BODY, *ON_GPU)
 PRECISIONS = ("f32", "f16", "bf16", "int8")
 VARIABLE_UNITS = ("vcrnn", "vcgru", "vclstm")
 _STATE_ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
@@ -127,6 +129,8 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     runs the variable ones); `Model.backend` says which. A backend that is named runs, or it is an error. onnxruntime
     runs the units on our custom op where that was built, else on the function body that the file carries, which
     computes densely: `Model.detail` says which. onnxruntime:function always takes the latter.
+    On a GPU: tensorrt runs the engine of a folder that `vcdeploy export --trt` wrote; onnxruntime:cuda the function
+    body, with ONNX Runtime's CUDA provider; onnxruntime:tensorrt our plugin, with its TensorRT provider.
     precision: f32, f16, bf16 or int8; by default the file's own. Only the native backend can change it.
     threads: of the CPU. PyTorch knows one number for the whole process, and this sets it.
 
@@ -134,8 +138,6 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     >>> ids = model.generate(model.vocab.encode("The prime min"), length=20)
     >>> model.vocab.decode(list(ids))
     """
-    if backend == "tensorrt":
-        raise VcdeployError(f"the tensorrt backend is not there yet; choose from {', '.join(CHOICES)}")
     if backend not in CHOICES:
         raise VcdeployError(f"no backend {backend!r}; choose from {', '.join(CHOICES)}")
     if precision not in (None, *PRECISIONS):
@@ -143,6 +145,8 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     if threads < 1:
         raise VcdeployError(f"threads must be at least 1, not {threads}")
     file = find(path)
+    if Path(path).suffix == ".plan" and backend == "auto":
+        backend = "tensorrt"
     try:
         return _start(file, backend, precision, threads)
     except MemoryError as error:
@@ -158,8 +162,7 @@ def _start(file: Path, backend: str, precision: str | None, threads: int) -> Mod
     unit = source.config["unit"]
     if backend == "auto":
         backend = _choose_backend(unit)
-    custom_op = backend != FUNCTION_BODY
-    backend = backend.partition(":")[0]
+    backend, _, form = backend.partition(":")
     stored = source.config.get("precision", "f32")
     precision = precision or stored
     if precision != stored and backend != "native":
@@ -169,8 +172,9 @@ def _start(file: Path, backend: str, precision: str | None, threads: int) -> Mod
         )
     start: Callable[[], Any] = {
         "native": lambda: _native(source, precision, threads),
-        "onnxruntime": lambda: _onnxruntime(source, threads, custom_op),
+        "onnxruntime": lambda: _onnxruntime(source, threads, form),
         "torch": lambda: _torch(source, precision, threads),
+        "tensorrt": lambda: _tensorrt(source, file),
     }[backend]
     return Model(backend, source.config, source.vocab, precision, str(file), start())
 
@@ -245,6 +249,8 @@ def find(path: str | Path) -> Path:
             f"{path} holds no best.safetensors, last.safetensors or model.onnx: "
             "is it the folder of a run, or of `vcdeploy export --bundle`?"
         )
+    if file.suffix == ".plan" and (model := file.with_name("model.onnx")).is_file():
+        return model  # which has the vocabulary; the engine lies beside it
     if not file.is_file():
         near = get_close_matches(str(path), zoo.names(), n=1)
         raise VcdeployError(
@@ -287,13 +293,19 @@ class _CheckpointSource:
         return self.checkpoint.build()
 
 
+def network_of(content: bytes, name: str) -> Any:
+    """PyTorch's network of an exported file's content, with the weights as they are stored."""
+    return _OnnxSource(Path(name), content).network()
+
+
 class _OnnxSource:
     """An exported file, read without any runtime."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, content: bytes | None = None) -> None:
+        """content: that of the file, where it is known already."""
         self.file = file
         try:
-            self._content = file.read_bytes()
+            self._content = file.read_bytes() if content is None else content
             self._read = model_file.read(self._content)
         except OSError as error:
             raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
@@ -383,11 +395,28 @@ def _native(source: _CheckpointSource | _OnnxSource, precision: str, threads: in
     return model
 
 
-def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int, custom_op: bool) -> Any:
+def _onnxruntime(source: _CheckpointSource | _OnnxSource, threads: int, form: str) -> Any:
     extras.require("onnxruntime", for_="the onnxruntime backend")
+    if form and form != "function":
+        from vcdeploy.runtime.onnxruntime_gpu import PROVIDERS
+
+        return PROVIDERS[form](source.content(), threads)
     from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 
-    return OnnxRuntimeModel(source.content(), threads, custom_op)
+    return OnnxRuntimeModel(source.content(), threads, custom_op=form != "function")
+
+
+def _tensorrt(source: _CheckpointSource | _OnnxSource, file: Path) -> Any:
+    if isinstance(source, _CheckpointSource):
+        raise VcdeployError(
+            f"the tensorrt backend runs an engine, and {file} is a checkpoint: make one with "
+            f"`vcdeploy export {file} --trt`, and give the folder it writes"
+        )
+    for module in ("tensorrt", "cuda"):
+        extras.require(module, for_="the tensorrt backend")
+    from vcdeploy.runtime.tensorrt import TensorRtModel
+
+    return TensorRtModel.open(file.parent, source.config, source.vocab)
 
 
 def _torch(source: _CheckpointSource | _OnnxSource, precision: str, threads: int) -> Any:

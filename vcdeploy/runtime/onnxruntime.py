@@ -45,12 +45,16 @@ class OnnxRuntimeModel:
         self.config = read_config(metadata, self.name)
         self.vocab = read_vocabulary(metadata, self.config, self.name)
         self._rows = self.config["layers"] * STATE_ROWS[self.config["unit"]]
+        self.form, self._session = self._start(model, content, threads, custom_op)
+        self._check_signature()
+
+    def _start(self, model: ModelProto, content: bytes, threads: int, custom_op: bool) -> tuple[str, Any]:
+        """The form, and the session that runs it."""
         found = library()
-        self.form = _form(model, self.config, found is not None and custom_op)
+        self.form = form_of(model, self.config, found is not None and custom_op)
         if not custom_op and self.form != FUNCTION_BODY:
             raise VcdeployError(f"{self.name} is {self.form} and has no function body: use the backend onnxruntime")
-        self._session = self._open(model, content, threads, found if self.form == CUSTOM_OP else None)
-        self._check_signature()
+        return self.form, self._open(model, content, threads, found if self.form == CUSTOM_OP else None)
 
     @property
     def detail(self) -> str:
@@ -147,7 +151,8 @@ def _parse(content: bytes, name: str) -> ModelProto:
         raise VcdeployError(f"{name} is not a whole ONNX file ({error}): {EXPORT_AGAIN}") from error
 
 
-def _form(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
+def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
+    """What ONNX Runtime runs of a model; custom_op: whether it has our kernels."""
     from vcdeploy.export.functions import used_ops
 
     if config["unit"] in DENSE:

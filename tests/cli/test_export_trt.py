@@ -1,0 +1,211 @@
+"""`vcdeploy export --trt`: with the stand-in GPU, without one, and what must not be built."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import stand_in
+import torch
+from click.testing import CliRunner, Result
+
+import vcdeploy
+from vcdeploy import cli, plugin_build, tensorrt_plugin
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training import checkpoint
+from vcdeploy.units import LanguageModel
+
+FILES = {"model.onnx", "model-tensorrt.onnx", "manifest.json", "samples.npz", "report.json"}
+ENGINE = {"libvcdeploy_tensorrt.so", "model.plan", "timing.cache"}
+
+
+def write_checkpoint(path: Path, unit: str = "vcgru") -> Path:
+    torch.manual_seed(4)
+    vocab = Vocabulary(["\n", " ", *"abcde"])
+    model = LanguageModel(unit, len(vocab), 16, 2, sharpness=0.6)
+    config = {
+        "unit": unit, "dim": 16, "layers": 2, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
+        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+    checkpoint.write(path, checkpoint.Checkpoint(config, vocab, model.state_dict(), {}, {"step": 1}))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli.main, ["export", *map(str, arguments)], prog_name="vcdeploy")
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """The manifest, which must tell of every file."""
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    assert set(manifest["files"]) == names(folder) - {"manifest.json"}
+    for name, entry in manifest["files"].items():
+        content = (folder / name).read_bytes()
+        assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return manifest
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "run" / "best.safetensors")
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without TensorRT, without a GPU, and without what builds the plugin."""
+    stand_in.uninstall(monkeypatch)
+    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+
+    def refuse(*_: Any) -> Path:
+        raise VcdeployError("the TensorRT plugin can't be built here; missing:\n  nvcc")
+
+    monkeypatch.setattr(plugin_build, "build", refuse)
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_with_a_gpu(precision: str, source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in.install(monkeypatch, tmp_path)
+    result = run(source.parent, "--trt", "--precision", precision, "--steps", "1:2:30", "--batch", "1:2:4")
+    assert result.exit_code == 0, result.output
+    folder = source.with_name("best-trt" if precision == "f32" else "best-f16-trt")
+    assert names(folder) == FILES | ENGINE
+    assert f"wrote {folder / 'model.plan'}: checked against PyTorch" in result.stdout.replace("\n", "")
+    manifest = manifest_of(folder)
+    section = manifest["tensorrt"]
+    assert section["ranges"] == {"steps": [1, 2, 30], "batch": [1, 2, 4]}
+    plan = section["plan"]
+    assert (plan["gpu"], plan["capability"], plan["tensorrt"]) == ("Stand-in GPU", "8.9", stand_in.VERSION)
+    assert (plan["cuda"], plan["driver"], plan["checked"]) == ("13.0", "13.1", "PyTorch")
+    assert plan["graph"] == manifest["files"]["model-tensorrt.onnx"]["sha256"]
+    assert plan["plugin"] == manifest["files"]["libvcdeploy_tensorrt.so"]["sha256"]
+    assert stand_in.PLANS[-1] == [
+        {"tokens": [(1, 1), (1, 2), (1, 4)], "state": [(2, 1, 16), (2, 2, 16), (2, 4, 16)]},
+        {"tokens": [(1, 1), (2, 2), (30, 4)], "state": [(2, 1, 16), (2, 2, 16), (2, 4, 16)]},
+    ]
+    graph = onnx.load(folder / "model-tensorrt.onnx")
+    assert not graph.functions
+    types = {each.name: each.data_type for each in graph.graph.initializer}
+    ops = [node for node in graph.graph.node if node.op_type == "VCGRU"]
+    assert [node.domain for node in ops] == ["trt.plugins"] * 2
+    narrow = onnx.TensorProto.FLOAT16 if precision == "f16" else onnx.TensorProto.FLOAT
+    for node in ops:
+        assert [types[name] for name in node.input[2:7]] == [narrow, narrow, *[onnx.TensorProto.FLOAT] * 3]
+    assert vcdeploy.load(folder, "tensorrt").backend == "tensorrt"
+    assert vcdeploy.load(folder).backend == "native"
+
+
+def test_a_dense_model_needs_no_plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in.install(monkeypatch, tmp_path, plugin=False)
+    result = run(write_checkpoint(tmp_path / "best.safetensors", "gru"), "--trt", "--bundle", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert manifest_of(tmp_path / "out")["tensorrt"]["plan"]["plugin"] is None
+    assert "no plugin" in vcdeploy.load(tmp_path / "out", "tensorrt").detail
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_without_tensorrt_or_gpu_the_last_line_finishes_on_the_target(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    result = run(source, "--trt", "--bundle", folder)
+    assert result.exit_code == 3
+    assert names(folder) == FILES
+    assert manifest_of(folder)["tensorrt"]["plan"] is None
+    assert "no engine was built here; missing:" in result.stdout
+    assert 'TensorRT: pip install "vcdeploy[gpu]"' in result.stdout and "a GPU: " in result.stdout
+    assert "missing:\n  nvcc" in result.stdout
+    assert result.stdout.splitlines()[-1] == f"vcdeploy export '{folder}' --trt"
+    with pytest.raises(VcdeployError, match="needs tensorrt"):
+        vcdeploy.load(folder, "tensorrt")
+
+
+def test_the_target_finishes_without_the_checkpoint(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as here:
+        stand_in.uninstall(here)
+        (tmp_path / "plugin.so").write_bytes(b"plugin built where the export was")
+        here.setattr(tensorrt_plugin, "library", lambda name="": tmp_path / "plugin.so")
+        assert run(source, "--trt", "--bundle", tmp_path / "out", "--batch", "1:1:7").exit_code == 3
+    assert names(tmp_path / "out") == FILES | {"libvcdeploy_tensorrt.so"}
+    source.unlink()
+    stand_in.install(monkeypatch, tmp_path, plugin=False)  # the one in the folder is taken
+    result = run(tmp_path / "out", "--trt", "--steps", "1:1:9", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)["tensorrt"]
+    assert document["ranges"] == {"steps": [1, 1, 9], "batch": [1, 1, 7]}
+    assert (document["missing"], document["checked"]) == ([], "PyTorch")
+    manifest_of(tmp_path / "out")
+
+
+def test_a_second_build_starts_from_the_first_ones_timings(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in.install(monkeypatch, tmp_path)
+    timing = tmp_path / "out" / "timing.cache"
+    run(source, "--trt", "--bundle", tmp_path / "out")
+    assert timing.read_bytes() == b"+"
+    assert run(tmp_path / "out", "--trt").exit_code == 0
+    assert timing.read_bytes() == b"++"
+    timing.write_bytes(b"other GPU")
+    assert run(tmp_path / "out", "--trt").exit_code == 0
+    assert timing.read_bytes() == b"+"
+
+
+def test_tensorrt_that_builds_the_function_instead_is_refused(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in.install(monkeypatch, tmp_path)
+    monkeypatch.setattr(stand_in.OnnxParser, "plugin_is_taken", False)
+    result = run(source, "--trt", "--bundle", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "made 0 plugin layers of the model's 2: it would compute densely" in result.stderr
+    assert not (tmp_path / "out" / "model.plan").exists()
+
+
+def test_an_engine_that_computes_something_else_is_not_written(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in.install(monkeypatch, tmp_path)
+    compute = stand_in.IExecutionContext._compute
+
+    def wrong(self: Any, shapes: Any, addresses: Any) -> None:
+        shapes = {**shapes}
+        compute(self, shapes, {**addresses, "state_out": addresses["state"]})  # the state is not handed on
+
+    monkeypatch.setattr(stand_in.IExecutionContext, "_compute", wrong)
+    result = run(source, "--trt", "--bundle", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "the engine differs from PyTorch by more than rounding" in result.stderr
+    assert not (tmp_path / "out" / "model.plan").exists()
+
+
+def test_a_plugin_that_tensorrt_can_not_load(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in.install(monkeypatch, tmp_path)
+    (tmp_path / "installed" / tensorrt_plugin.CORE).write_bytes(b"no library")
+    result = run(source, "--trt")
+    assert result.exit_code == 1
+    assert "TensorRT can't load the plugin" in result.stderr and "vcdeploy plugin build" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--trt", "--bucketed"], "--bucketed is for runtimes without our kernels"),
+        (["--trt", "--precision", "int8"], "--trt takes --precision f32 or f16, not int8"),
+        (["--trt", "-o", "x.onnx"], "--trt writes a folder: name it with --bundle"),
+        (["--trt", "--steps", "9:1:2"], "--steps '9:1:2' is no range: give MIN:OPT:MAX"),
+        (["--trt", "--batch", "4"], "--batch '4' is no range"),
+        (["--batch", "1:1:4"], "--batch is for a TensorRT engine: add --trt"),
+    ],
+)
+def test_settings_that_do_not_go_together(options: list[str], said: str, source: Path) -> None:
+    result = run(source, *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert names(source.parent) == {"best.safetensors"}
