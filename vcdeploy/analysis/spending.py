@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 RISE = 0.05  # by how much a peak of m is above its neighbours
 
 
-class Spent(NamedTuple):
+class Spent(TypedDict):
     """How many symbols a class has, and the mean of m over them."""
 
     symbols: int
     m: float
 
 
-def by_class(of: Mapping[str, NDArray[np.bool_]], m: NDArray[Any]) -> dict[str, Spent]:
-    """The mean of m [T] over each class of vcdeploy.corpora.classes; masks may be longer than m, at their end."""
-    masks = {name: mask[: len(m)] for name, mask in of.items()}
-    return {name: Spent(int(mask.sum()), float(m[mask].mean())) for name, mask in masks.items() if mask.any()}
+def by_class(m: NDArray[Any], classes: Mapping[str, NDArray[np.bool_]]) -> dict[str, Spent]:
+    """The mean of m [T, L] over each class of vcdeploy.corpora.classes, whose masks may be longer than m."""
+    share = m.mean(-1)
+    masks = {name: mask[: len(m)] for name, mask in classes.items()}
+    return {
+        name: Spent(symbols=int(mask.sum()), m=float(share[mask].mean())) for name, mask in masks.items() if mask.any()
+    }
 
 
 def spent(traces: Sequence[Trace]) -> dict[str, Spent]:
@@ -39,11 +42,11 @@ def spent(traces: Sequence[Trace]) -> dict[str, Spent]:
         raise VcdeployError(f"classes of symbols are those of one kind, and these are {' and '.join(sorted(kinds))}")
     sums: dict[str, list[float]] = {}
     for trace in traces:
-        for name, found in by_class(classes(trace.vocab, trace.ids), trace.share).items():
+        for name, found in by_class(trace.m.astype(np.float64), classes(trace.vocab, trace.ids)).items():
             total = sums.setdefault(name, [0, 0.0])
-            total[0] += found.symbols
-            total[1] += found.symbols * found.m
-    return {name: Spent(int(symbols), total / symbols) for name, (symbols, total) in sums.items()}
+            total[0] += found["symbols"]
+            total[1] += found["symbols"] * found["m"]
+    return {name: Spent(symbols=int(symbols), m=total / symbols) for name, (symbols, total) in sums.items()}
 
 
 @dataclass(frozen=True, eq=False)

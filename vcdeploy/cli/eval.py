@@ -87,13 +87,12 @@ def evaluate(
             "try --precision f32, or else use another checkpoint, since this one's training diverged"
         )
     summary["tokens_per_second"] = streams.pairs / seconds
-    classes = by_class(data.classes(split), m.mean(-1))
+    classes = by_class(m, data.classes(split))
     dropped = data.unknown_dropped[split]
     if as_json:
         document = {"model": str(file), "backend": loaded.backend, "precision": loaded.precision,
                     "corpus": data.name, "split": split, "symbols": streams.pairs,
-                    "unknown_dropped": dropped, **summary,
-                    "classes": {name: spent._asdict() for name, spent in classes.items()}}  # fmt: skip
+                    "unknown_dropped": dropped, **summary, "classes": classes}  # fmt: skip
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     console.print(f"{file} on {data.name}, {split}: {streams.pairs:,} symbols"

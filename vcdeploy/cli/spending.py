@@ -13,5 +13,5 @@ def spending_table(classes: Mapping[str, Spent], mean: float) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     for name, spent in classes.items():
-        table.add_row(name, f"{spent.symbols:,}", f"{spent.m:.4f}", f"{spent.m / mean:.2f}")
+        table.add_row(name, f"{spent['symbols']:,}", f"{spent['m']:.4f}", f"{spent['m'] / mean:.2f}")
     return table

@@ -25,6 +25,9 @@ class Stream:
         if self._last != "\n":
             self.write("\n")
 
+    def explain(self) -> None:
+        """What the colours mean, where there are any."""
+
 
 class Collected(Stream):
     """Characters kept for a file."""
@@ -51,6 +54,10 @@ class Coloured(Stream):
             colour = colours.of(m)
             coloured = f"\x1b[38;5;{colour.letters};48;5;{colour.ground}m{visible(each)}\x1b[0m"
             super().write(coloured + ("\n" if each == "\n" else ""))
+
+    def explain(self) -> None:
+        """The ramp, from m = 0 to m = 1."""
+        super().write("m  0 " + "".join(f"\x1b[48;5;{colour.ground}m  \x1b[0m" for colour in colours.RAMP) + " 1\n")
 
 
 class Underlined(Stream):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
-from vcdeploy.corpora import music, tunes
+from vcdeploy.corpora import tunes
 from vcdeploy.corpora.catalogue import CATALOGUE, TEXT8, TEXT8_PREFIX, DataFile, Entry, data_folder, find, irish_folder
 from vcdeploy.corpora.fetch import download
 from vcdeploy.corpora.files import read_bytes, read_text
@@ -61,13 +61,13 @@ def _irish_books(entry: Entry) -> list[Path]:
     return files
 
 
-def irish_tune(title: str) -> list[str]:
-    """The symbols of the first tune of irish with a title: as written, but for case, accents, article and number."""
+def irish_tune(title: str) -> str:
+    """The ABC of the first tune of irish with a title, whatever its case, accents, article and number."""
     titles: list[str] = []
     for path in _irish_books(CATALOGUE["irish"]):
         for abc, named in tunes.titled(read_text(path)):
             if tunes.title_key(named) == tunes.title_key(title):
-                return music.symbols_of(abc)
+                return abc
             titles.append(named)
     near = get_close_matches(title.casefold(), {each.casefold(): each for each in titles}, n=3, cutoff=0.5)
     raise VcdeployError(
