@@ -15,7 +15,7 @@ help:  ## list the targets
 setup: $(INSTALLED)  ## make .venv: the package, editable, with everything needed to train and to test
 
 $(RUNNABLE): EXTRAS := cpu,music
-$(INSTALLED): EXTRAS := train,cpu,music,dev
+$(INSTALLED): EXTRAS := train,cpu,music,plots,dev
 
 # Without build isolation the compiled objects stay usable from one build to the next.
 $(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)

@@ -15,35 +15,17 @@ and then the scheduler's vectors, the embedding and the output layer.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vcdeploy.analysis.cost import active, certain
 from vcdeploy.bench.contenders import BUCKETED, CUSTOM_OP, PLUGIN, Contender
 from vcdeploy.bench.subject import GATES
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
 PANEL, SPACING, BUCKET = 16, 64, 128  # plugins/cpu/layout.h, table.h; export/bucketed.py
-
-Counts = NDArray[np.int64]
-
-
-def active(m: NDArray[Any], config: dict[str, Any]) -> Counts:
-    """a of each m (docs/design.md, 1)."""
-    return _extent(m, config, 1)
-
-
-def certain(m: NDArray[Any], config: dict[str, Any]) -> Counts:
-    """How many leading dimensions have a mask of exactly 1."""
-    return _extent(m, config, -1)
-
-
-def _extent(m: NDArray[Any], config: dict[str, Any], side: int) -> Counts:
-    D, epsilon = config["dim"], config["epsilon"]
-    reach = math.log((1 - epsilon) / epsilon) / config["sharpness"]
-    return np.floor(m.astype(np.float64) * D + side * reach).clip(0, D).astype(np.int64)
 
 
 class Traffic(NamedTuple):

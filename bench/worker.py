@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from vcdeploy.analysis.cost import active
 from vcdeploy.bench import contenders, scenarios, traffic
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
@@ -74,7 +75,7 @@ class Worker:
     def summarise(self, scenario: str) -> dict[str, Any]:
         m, D = self._shares(scenario), self._model.config["dim"]
         low, median, high = np.percentile(m, [10, 50, 90]).tolist()
-        a = traffic.active(m, self._model.config) if self._contender.variable else np.full(m.shape, D)
+        a = active(m, self._model.config) if self._contender.variable else np.full(m.shape, D)
         return {
             "m": {"mean": float(m.mean()), "spread": float(m.std()), "min": float(m.min()), "p10": low, "p50": median,
                   "p90": high, "max": float(m.max())},

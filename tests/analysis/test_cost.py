@@ -1,5 +1,6 @@
 """Counted operations: against the paper's own equivalents, and by counting the products of a model."""
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -7,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcdeploy import units
 from vcdeploy.analysis import cost
 from vcdeploy.analysis.cost import macs, rnn_d
-from vcdeploy.units import GRU, LSTM, RNN
+from vcdeploy.units import GRU, LSTM, RNN, scheduler
 
 
 def test_the_papers_equivalents() -> None:
@@ -40,3 +41,13 @@ def test_crnn_pays_for_its_slow_layer_at_boundaries_only() -> None:
 
 def test_every_unit_has_a_cost() -> None:
     assert units.UNITS == cost.UNITS
+
+
+@pytest.mark.parametrize("dim", [1, 7, 97, 256])
+@pytest.mark.parametrize("sharpness", [0.1, 1.0])
+def test_active_dimensions_are_those_of_the_reference(dim: int, sharpness: float) -> None:
+    m = np.random.default_rng(0).uniform(size=500)
+    config = {"dim": dim, "sharpness": sharpness, "epsilon": 1e-3}
+    e = scheduler.mask(torch.from_numpy(m), dim, sharpness, 1e-3)
+    assert (cost.active(m, config) == (e > 0).sum(-1).numpy()).all()
+    assert (cost.certain(m, config) == (e == 1).sum(-1).numpy()).all()

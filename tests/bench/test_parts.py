@@ -15,16 +15,6 @@ def find(name: str, unit: str = "vcgru") -> contenders.Contender:
     return next(each for each in contenders.contenders(unit) if each.name == name)
 
 
-@pytest.mark.parametrize("dim", [1, 7, 97, 256])
-@pytest.mark.parametrize("sharpness", [0.1, 1.0])
-def test_active_dimensions_are_those_of_the_reference(dim: int, sharpness: float) -> None:
-    m = np.random.default_rng(0).uniform(size=500)
-    config = {"dim": dim, "sharpness": sharpness, "epsilon": 1e-3}
-    e = scheduler.mask(torch.from_numpy(m), dim, sharpness, 1e-3)
-    assert (traffic.active(m, config) == (e > 0).sum(-1).numpy()).all()
-    assert (traffic.certain(m, config) == (e == 1).sum(-1).numpy()).all()
-
-
 @pytest.mark.parametrize(("low", "high", "dim"), [(0.2, 0.6, 64), (0.4, 0.4, 7), (0.01, 1.0, 33)])
 def test_the_made_up_model_has_the_shares_asked_for(low: float, high: float, dim: int) -> None:
     made = subject.synthetic("vcgru", dim, low, high, seed=3)

@@ -30,8 +30,22 @@ def test_text_classes() -> None:
         ("start of word", ".x..x...x..x"),
         ("inside word", ".....x......"),
         ("end of word", "..x...x..x.x"),
+        ("character 2 of word", "..x..x...x.."),
+        ("character 3 of word", "......x....."),
     ]
     assert marks(short.boundaries("train")) == found["white space"]
+
+
+def test_places_in_words() -> None:
+    found = corpus("a bcdefghi jk", Vocabulary(" abcdefghijk")).classes("train")
+    places = {name: marks(mask) for name, mask in found.items() if name.startswith("character")}
+    assert list(places.items()) == [
+        ("character 2 of word", "...x........x"),
+        ("character 3 of word", "....x........"),
+        ("character 4 of word", ".....x......."),
+        ("character 5 of word", "......x......"),
+        ("character 6 and later", ".......xxx..."),
+    ]
 
 
 def test_a_class_that_never_occurs_is_left_out() -> None:

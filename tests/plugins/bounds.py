@@ -45,7 +45,9 @@ def state_range(h: Tensor) -> Tensor:
     return h.abs().amax(1, keepdim=True).clamp(min=1)
 
 
-def product_bound(W: Tensor, x: Tensor, precision: str, x_error: Tensor | float = 0.0, reach: Tensor | None = None) -> Tensor:
+def product_bound(
+    W: Tensor, x: Tensor, precision: str, x_error: Tensor | float = 0.0, reach: Tensor | None = None
+) -> Tensor:
     """How far W x may be off, for W [rows, D] and x [B, D]; x_error is how far x itself may be.
 
     reach [B, 1]: what all levels of x make up in int8; by default those of a state.

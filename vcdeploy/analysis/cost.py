@@ -1,17 +1,37 @@
-"""The one place that counts multiply-accumulates, and the paper's "equivalent RNN" (docs/design.md, section 1).
+"""The one place that counts: active dimensions, multiply-accumulates, and the paper's "equivalent RNN".
 
-Both are means per step, from the mean of a² of every layer. `macs` is exact: the products of the unit, plus
-u·h + v·x for each scheduler. `rnn_d` keeps the paper's convention so that its tables compare: the size of the
-Elman unit of equal cost, a GRU counted as two Elman units and an LSTM as four (their true macs are 3 and 4
-times an Elman unit's), the scheduler not counted.
+docs/design.md, section 1, has the definitions. The last two are means per step, from the mean of a² of every layer.
+`macs` is exact: the products of the unit, plus u·h + v·x for each scheduler. `rnn_d` keeps the paper's convention so
+that its tables compare: the size of the Elman unit of equal cost, a GRU counted as two Elman units and an LSTM as four
+(their true macs are 3 and 4 times an Elman unit's), the scheduler not counted.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 # unit: (products of a × a a step, Elman units it counts as in the paper)
 _COUNTS = {"vcrnn": (2, 1), "vcgru": (6, 2), "vclstm": (8, 4), "rnn": (2, 1), "gru": (6, 2), "lstm": (8, 4)}
 UNITS = (*_COUNTS, "crnn")
+
+
+def active(m: NDArray[Any], config: Mapping[str, Any]) -> NDArray[np.int64]:
+    """a of each m of a variable unit: the leading dimensions that a step updates, as units.scheduler counts them."""
+    return _extent(m, config, 1)
+
+
+def certain(m: NDArray[Any], config: Mapping[str, Any]) -> NDArray[np.int64]:
+    """How many leading dimensions have a mask of exactly 1."""
+    return _extent(m, config, -1)
+
+
+def _extent(m: NDArray[Any], config: Mapping[str, Any], side: int) -> NDArray[np.int64]:
+    D, epsilon = config["dim"], config["epsilon"]
+    reach = math.log((1 - epsilon) / epsilon) / config["sharpness"]
+    return np.floor(m.astype(np.float64) * D + side * reach).clip(0, D).astype(np.int64)
 
 
 def macs(unit: str, dim: int, mean_squares: Sequence[float]) -> float:

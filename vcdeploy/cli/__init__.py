@@ -28,6 +28,7 @@ COMMANDS = {
         "vcdeploy.cli.sample:sample",
         "Write text or tunes with MODEL.",
     ),
+    "trace": Entry("vcdeploy.cli.trace:trace", "Show where MODEL spends its computation, symbol by symbol."),
     "bench": Entry("vcdeploy.cli.bench:bench", "Measure how fast MODEL runs, beside dense models of its size."),
     "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the models that ship, or show the card of one."),
     "plugin": Entry("vcdeploy.cli.plugin:plugin", "Build the TensorRT plugin, or say where it is."),

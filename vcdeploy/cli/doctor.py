@@ -204,6 +204,7 @@ CHECKS = (
     Check("onnxscript", _version("onnxscript"), "onnxscript"),
     Check("safetensors", _version("safetensors"), "safetensors"),
     Check("TensorBoard", _version("tensorboard"), "tensorboard"),
+    Check("matplotlib", _version("matplotlib"), "matplotlib"),
     Check("music21", _version("music21"), "music21"),
     Check("Verovio", _verovio, "verovio"),
     Check("ONNX Runtime", _onnxruntime, "onnxruntime"),

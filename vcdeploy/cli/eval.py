@@ -63,6 +63,8 @@ def evaluate(
         extras.require(module, for_="vcdeploy eval")
     import torch
 
+    from vcdeploy.analysis.spending import by_class
+    from vcdeploy.cli.spending import spending_table
     from vcdeploy.cli.train import load_corpus
     from vcdeploy.training.evaluate import evaluate_loaded
     from vcdeploy.training.streams import Streams
@@ -88,12 +90,7 @@ def evaluate(
             "try --precision f32, or else use another checkpoint, since this one's training diverged"
         )
     summary["tokens_per_second"] = streams.pairs / seconds
-    shares = m.mean(-1)
-    classes = {
-        name: {"symbols": int(chosen[:-1].sum()), "m": float(shares[chosen[:-1]].mean())}
-        for name, chosen in data.classes(split).items()
-        if chosen[:-1].any()
-    }
+    classes = by_class(m, data.classes(split))
     dropped = data.unknown_dropped[split]
     if as_json:
         document = {"model": str(file), "backend": loaded.backend, "precision": loaded.precision,
@@ -105,7 +102,7 @@ def evaluate(
                   + (f", {dropped:,} unknown ones left out" if dropped else "")
                   + f"; {loaded.backend} backend, {loaded.precision}")  # fmt: skip
     console.print(_measures(summary, config))
-    console.print(_spending(classes, summary["m"]))
+    console.print(spending_table(classes, summary["m"]))
 
 
 def _measures(summary: dict[str, float], config: dict[str, Any]) -> Table:
@@ -128,13 +125,4 @@ def _measures(summary: dict[str, float], config: dict[str, Any]) -> Table:
         if key in summary:
             value = summary[key]
             table.add_row(name, f"{value:,.0f}" if value >= 100 else f"{value:.4f}")
-    return table
-
-
-def _spending(classes: dict[str, dict[str, float]], mean: float) -> Table:
-    table = Table("reading", "symbols", "mean m", "of the mean", box=None, title="computation by class of symbol")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, row in classes.items():
-        table.add_row(name, f"{row['symbols']:,}", f"{row['m']:.4f}", f"{row['m'] / mean:.2f}")
     return table

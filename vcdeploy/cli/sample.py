@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import shlex
-import sys
 import time
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -18,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy import zoo
+from vcdeploy.cli.given import read_given
 from vcdeploy.cli.model import ModelName
+from vcdeploy.cli.output import write_file
+from vcdeploy.cli.strip import Collected, Stream, compute_stream
 from vcdeploy.corpora import Vocabulary, music
 from vcdeploy.corpora.vocabulary import describe_unknown
 from vcdeploy.errors import VcdeployError
-from vcdeploy.files import write_atomically
 from vcdeploy.runtime.loading import CHOICES, PRECISIONS, Model, load
 from vcdeploy.runtime.sampling import Reader, choose
 
@@ -30,12 +31,6 @@ FORMATS = ("abc", "midi", "svg", "wav")
 SUFFIXES = {".abc": "abc", ".mid": "midi", ".midi": "midi", ".svg": "svg", ".wav": "wav"}
 LENGTH, LONGEST_TUNE = 200, 1000
 TYPED = 160  # characters of a prime that can be typed again
-# From navy to yellow through the 6 x 6 x 6 colours of a terminal, ever lighter.
-RAMP = [16 + 36 * r + 6 * g + b for r, g, b in (
-    (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 3), (0, 1, 4), (0, 2, 3), (0, 2, 2), (0, 3, 3), (0, 3, 2), (1, 3, 1),
-    (1, 4, 1), (2, 4, 1), (2, 4, 0), (3, 4, 0), (3, 5, 0), (4, 5, 0), (5, 5, 0), (5, 5, 2),
-)]  # fmt: skip
-LIGHT = 7  # from here on the ramp takes black letters
 # Typographic characters that have a plain spelling, but no decomposition.
 PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-",
          "−": "-", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ß": "ss", "ł": "l", "Ł": "L",
@@ -177,16 +172,7 @@ def _measure(model: Model, prime: NDArray[np.int64], made: Sequence[int], tally:
 
 
 def _read_prime(name: str, vocab: Vocabulary) -> str:
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        text = data.decode().removeprefix("\ufeff")
-    except OSError as error:
-        raise VcdeployError(f"cannot read the prime {name}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise VcdeployError(
-            f"the prime {'of standard input' if name == '-' else name} is not UTF-8: "
-            f"byte 0x{data[error.start]:02X} at offset {error.start}"
-        ) from error
+    text = read_given(name, "the prime")
     # In ABC a blank line at the end says that the tune is finished.
     return text if vocab.kind == "music" else text.removesuffix("\n").removesuffix("\r")
 
@@ -278,104 +264,6 @@ class _Speller:
         return "" if self.vocab.kind == "text" else self._decoder.decode(b"", final=True)
 
 
-class _Stream:
-    """Characters, each shown at once."""
-
-    colour: bool | None = None  # by the terminal
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def write(self, text: str, m: float | None = None) -> None:
-        if text:
-            click.echo(text, nl=False, color=self.colour)  # which flushes
-            self._last = text[-1]
-
-    def end(self) -> None:
-        """The next thing begins on a line of its own."""
-        if self._last != "\n":
-            self.write("\n")
-
-    def explain(self) -> None:
-        """What the colours mean, where there are any."""
-
-
-class _Collected(_Stream):
-    """Characters kept for a file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = ""
-
-    def write(self, text: str, m: float | None = None) -> None:
-        self.text += text
-        self._last = text[-1:] or self._last
-
-
-class _Coloured(_Stream):
-    """Characters, each on a ground that says what m was."""
-
-    colour = True  # asked for, also where it is no terminal (FORCE_COLOR)
-
-    def write(self, text: str, m: float | None = None) -> None:
-        for each in text:
-            if m is None:
-                super().write(each)
-                continue
-            place = min(int(m * len(RAMP)), len(RAMP) - 1)
-            letters = 16 if place >= LIGHT else 231
-            coloured = f"\x1b[38;5;{letters};48;5;{RAMP[place]}m{_visible(each)}\x1b[0m"
-            super().write(coloured + ("\n" if each == "\n" else ""))
-
-    def explain(self) -> None:
-        """The ramp, from m = 0 to m = 1."""
-        super().write("m  0 " + "".join(f"\x1b[48;5;{ground}m  \x1b[0m" for ground in RAMP) + " 1\n")
-
-
-class _Underlined(_Stream):
-    """Lines of characters, and under each a line of digits: tenths of m, rounded down."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._line = self._digits = ""
-
-    def write(self, text: str, m: float | None = None) -> None:
-        from rich.cells import cell_len
-
-        for place, each in enumerate(text):
-            if each == "\n" and m is None:
-                self.end()
-                continue
-            shown = _visible(each)
-            digit = " " if m is None or place else str(min(int(m * 10), 9))
-            self._line += shown
-            self._digits += (digit + " " * (cell_len(shown) - 1)) if cell_len(shown) else ""
-            if each == "\n":
-                self.end()
-
-    def end(self) -> None:
-        if self._digits.strip():
-            click.echo(f"{self._line.rstrip()}\n{self._digits.rstrip()}")
-        elif self._line:
-            click.echo(self._line)
-        self._line = self._digits = ""
-
-
-def _visible(character: str) -> str:
-    """A character that takes its place: white space as a space, what can't be printed as a point."""
-    if character.isspace():
-        return " "
-    return character if character.isprintable() else "·"
-
-
-def _compute_stream() -> _Stream:
-    from rich.console import Console
-
-    console = Console()
-    colours = console.color_system in ("256", "truecolor") and not console.no_color
-    return _Coloured() if colours else _Underlined()
-
-
 def _write_texts(
     model: Model,
     text: str,
@@ -389,7 +277,7 @@ def _write_texts(
 ) -> None:
     vocab = model.vocab
     prime = _encode(text, vocab, from_file) if text else _start(vocab)
-    stream = _compute_stream() if show_compute else _Collected() if output else _Stream()
+    stream = compute_stream() if show_compute else Collected() if output else Stream()
     for seed in seeds:
         if len(seeds) > 1:
             stream.write(f"--- seed {seed}\n")
@@ -407,8 +295,8 @@ def _write_texts(
         stream.end()
         _measure(model, prime, made, tally)
     stream.explain()
-    if isinstance(stream, _Collected) and output:
-        _write_file(output, stream.text.encode())
+    if isinstance(stream, Collected) and output:
+        write_file(output, stream.text.encode())
 
 
 def _start(vocab: Vocabulary) -> NDArray[np.int64]:
@@ -419,7 +307,7 @@ def _start(vocab: Vocabulary) -> NDArray[np.int64]:
 
 
 def _show(
-    model: Model, prime: NDArray[np.int64], shown: bool, tokens: Iterator[int], stream: _Stream, tally: _Tally
+    model: Model, prime: NDArray[np.int64], shown: bool, tokens: Iterator[int], stream: Stream, tally: _Tally
 ) -> None:
     """The sample with the m of every character: of bits, the mean over those of the character."""
     reader, speller = Reader(model), _Speller(model.vocab)
@@ -545,14 +433,14 @@ def _write_tunes(
                 click.echo(("\n" if number > 1 else "") + pages[-1], nl=False)
         elif output is not None:
             file = output.with_stem(f"{output.stem}-{number}") if len(seeds) > 1 else output
-            _write_file(file, WRITERS[format_](tune, title))
+            write_file(file, WRITERS[format_](tune, title))
     if output is not None and pages:
-        _write_file(output, "\n".join(pages).encode())
+        write_file(output, "\n".join(pages).encode())
 
 
 def _show_tune(model: Model, ids: NDArray[np.int64], begins: int) -> None:
     """A tune's symbols with the m of each, four bars a line."""
-    stream, bars = _compute_stream(), 0
+    stream, bars = compute_stream(), 0
     _, shares = Reader(model).read(ids)
     for id_, m in zip(ids[begins:].tolist(), shares[begins:], strict=True):
         symbol = model.vocab.symbols[id_]
@@ -563,11 +451,3 @@ def _show_tune(model: Model, ids: NDArray[np.int64], begins: int) -> None:
         stream.write("\n" if last else " ")
     stream.end()
     stream.explain()
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
-    click.echo(f"wrote {path}", err=True)

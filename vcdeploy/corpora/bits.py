@@ -1,5 +1,7 @@
 """Text as bits: eight per UTF-8 byte, most significant first, then a buffer of zeros to think in."""
 
+import codecs
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,3 +31,10 @@ def to_text(ids: NDArray[np.int64], buffer: int = 0) -> str:
     rows = np.zeros(whole * period, np.uint8)
     rows[: len(ids)] = ids[: whole * period]
     return np.packbits(rows.reshape(whole, period)[:, :8]).tobytes().decode("utf-8", errors="replace")
+
+
+def characters(ids: NDArray[np.int64], buffer: int = 0) -> list[str]:
+    """What each byte of a bit sequence completes: a character, or nothing before the last byte of one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rows = [ids[at : at + 8] for at in range(0, len(ids) - 7, 8 + buffer)]
+    return [decoder.decode(np.packbits(row.astype(np.uint8)).tobytes()) for row in rows]

@@ -4,10 +4,11 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 from vcdeploy.corpora import tunes
-from vcdeploy.corpora.catalogue import TEXT8, TEXT8_PREFIX, DataFile, Entry, data_folder, find, irish_folder
+from vcdeploy.corpora.catalogue import CATALOGUE, TEXT8, TEXT8_PREFIX, DataFile, Entry, data_folder, find, irish_folder
 from vcdeploy.corpora.fetch import download
 from vcdeploy.corpora.files import read_bytes, read_text
 from vcdeploy.corpora.material import SPLITS, Material, cut
@@ -46,13 +47,32 @@ def _demo() -> Material:
 
 
 def _irish(entry: Entry) -> Material:
+    files = _irish_books(entry)
+    return tunes.divide([tune for p in files for tune in tunes.read(read_text(p), p)], "irish", tunes.RARE)
+
+
+def _irish_books(entry: Entry) -> list[Path]:
     folder = irish_folder()
     if folder is None:
         raise VcdeployError(f"irish is not on this machine. {entry.needs}")
     files = [p for book in tunes.IRISH_BOOKS for p in sorted((folder / book).glob("*.abc"))]
     if not files:
         raise VcdeployError(f"{folder} lacks the ABC collections of a full music21. {entry.needs}")
-    return tunes.divide([tune for p in files for tune in tunes.read(read_text(p), p)], "irish", tunes.RARE)
+    return files
+
+
+def irish_tune(title: str) -> str:
+    """The ABC of the first tune of irish with a title, whatever its case, accents, article and number."""
+    titles: list[str] = []
+    for path in _irish_books(CATALOGUE["irish"]):
+        for abc, named in tunes.titled(read_text(path)):
+            if tunes.title_key(named) == tunes.title_key(title):
+                return abc
+            titles.append(named)
+    near = get_close_matches(title.casefold(), {each.casefold(): each for each in titles}, n=3, cutoff=0.5)
+    raise VcdeployError(
+        f"no tune of irish is called {title!r}" + (f"; the closest are {', '.join(near)}" if near else "")
+    )
 
 
 def _ptb(file: DataFile, path: Path) -> str:

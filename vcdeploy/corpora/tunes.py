@@ -57,9 +57,18 @@ def read(text: str, path: Path) -> list[Tune]:
         ) from error
 
 
-def _tune(abc: str) -> Tune:
+def titled(text: str) -> list[tuple[str, str]]:
+    """The tunes of an ABC text that have a title, unread, each with it."""
+    return [(abc, title.strip()) for abc, _ in music.blocks(text) if (title := _title(abc))]
+
+
+def _title(abc: str) -> str:
     titles = re.findall(r"^T:(.*)$", abc, re.MULTILINE)
-    key = title_key(titles[0]) if titles else ""
+    return titles[0] if titles else ""
+
+
+def _tune(abc: str) -> Tune:
+    key = title_key(_title(abc))
     return _parsed(key or hashlib.sha256(abc.encode()).hexdigest(), abc)
 
 

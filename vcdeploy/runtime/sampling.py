@@ -69,6 +69,14 @@ def generate(
         tokens = np.array([[token]], np.int64)
 
 
+def log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Natural logarithms of the distributions [..., vocab] that the logits stand for."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(-1, keepdims=True))
+    return wide
+
+
 class Reader:
     """Reads symbols as they come, and says of each how well the model foresaw it and what it spent on it."""
 
@@ -86,9 +94,7 @@ class Reader:
         logits, self._state, m = self._model.run(ids.reshape(-1, 1), self._state, self._position)
         self._position += len(ids)
         first = np.full(logits.shape[-1], np.nan) if self._logits is None else self._logits
-        before = np.vstack([first, logits[:-1, 0]]).astype(np.float64)  # [n, vocab]
+        before = log_probabilities(np.vstack([first, logits[:-1, 0]]))  # [n, vocab]
         self._logits = logits[-1, 0]
-        largest = before.max(-1)
-        total = largest + np.log(np.exp(before - largest[:, None]).sum(-1))
-        bits = (total - before[np.arange(len(ids)), ids]) / np.log(2)
+        bits = -before[np.arange(len(ids)), ids] / np.log(2)
         return bits, m[:, 0].astype(np.float64).mean(-1)

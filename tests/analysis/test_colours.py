@@ -1,0 +1,31 @@
+"""The colours of m: their order survives grey print and colour blindness, and letters on them can be read."""
+
+import itertools
+
+from vcdeploy.analysis import colours
+
+
+def luminance(colour: str) -> float:
+    """WCAG's relative luminance of #rrggbb."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_lightness_rises_with_m_and_falls_with_change() -> None:
+    rising = [luminance(colour.ground_hex) for colour in colours.RAMP]
+    assert all(a < b for a, b in itertools.pairwise(rising))
+    falling = [luminance(colour) for colour in colours.CHANGES]
+    assert all(a > b for a, b in itertools.pairwise(falling))
+
+
+def test_letters_stand_out_from_their_ground() -> None:
+    for colour in colours.RAMP:
+        dark, light = sorted((luminance(colour.ground_hex), luminance(colour.letters_hex)))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_every_share_has_a_colour() -> None:
+    assert colours.of(0.0) == colours.of(-0.1) == colours.RAMP[0]
+    assert colours.of(1.0) == colours.of(float(len(colours.RAMP))) == colours.RAMP[-1]
+    assert colours.of(0.5) == colours.RAMP[len(colours.RAMP) // 2]

@@ -1,0 +1,55 @@
+"""Small untrained models of every kind, without files, for tests of what is made of their outputs."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vcdeploy.corpora import Vocabulary, music
+from vcdeploy.runtime.loading import Model
+from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.units import LanguageModel
+
+D = 12
+TEXT = Vocabulary("\n abcdefghimnoprst.-&<>/")
+BITS = Vocabulary("01", "bits", 8)
+TUNE = "M:6/8 K:Gmaj |: G2 A B2 d | e/2 f/2 g g2 z2 :|"
+MUSIC = Vocabulary([*dict.fromkeys(TUNE.split()), music.END], "music")
+
+
+def config(unit: str, layers: int, vocab: Vocabulary) -> dict[str, Any]:
+    return {
+        "unit": unit, "dim": D, "layers": layers, "sharpness": 2.0, "epsilon": 1e-3, "precision": "f32",
+        "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",
+    }  # fmt: skip
+
+
+def network(unit: str, layers: int, vocab: Vocabulary) -> LanguageModel:
+    """Its embeddings are large, so that m differs from symbol to symbol."""
+    torch.manual_seed(6)
+    made = LanguageModel(unit, len(vocab), D, layers, sharpness=2.0)
+    with torch.no_grad():
+        made.embedding.weight.mul_(3)
+    return made
+
+
+def model(unit: str = "vcgru", layers: int = 1, vocab: Vocabulary = TEXT) -> Model:
+    runner = TorchModel(network(unit, layers, vocab), vocab)
+    return Model("torch", config(unit, layers, vocab), vocab, "f32", "small", runner)
+
+
+class Told:
+    """A backend that answers with what it is told: logits [T, vocab] and m [T]; its state counts the steps."""
+
+    def __init__(self, logits: NDArray[Any], m: NDArray[Any]) -> None:
+        self.logits, self.m = logits, m
+
+    def run(self, tokens: NDArray[np.int64], state: Any, position: int) -> tuple[Any, Any, Any]:
+        now = slice(position, position + len(tokens))
+        after = np.full((1, 1, D), position + len(tokens), np.float32)
+        return self.logits[now, None].astype(np.float32), after, self.m[now, None, None].astype(np.float32)
+
+
+def told(vocab: Vocabulary, logits: NDArray[Any], m: NDArray[Any]) -> Model:
+    return Model("torch", config("vcgru", 1, vocab), vocab, "f32", "told", Told(logits, m))

@@ -1,0 +1,40 @@
+"""The colours of m, the same in terminals, pictures and pages; and those of changes in the state.
+
+m goes from navy through teal and green to yellow. The lightness rises from step to step, so that the order survives
+grey print and every kind of colour blindness; letters on a step have a contrast of at least 4.5 (WCAG AA).
+"""
+
+from typing import NamedTuple
+
+_LEVELS = (0, 95, 135, 175, 215, 255)  # of red, green and blue in the 6 x 6 x 6 colours that terminals have
+_STEPS = (
+    (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4), (0, 1, 4), (0, 2, 4),
+    (0, 3, 3), (1, 4, 2), (2, 4, 1), (3, 4, 0), (4, 4, 0), (5, 5, 0),
+)  # fmt: skip
+_LIGHT = 5  # from this step on letters are black
+
+
+class Colour(NamedTuple):
+    """A ground and its letters: as numbers of a terminal's 256 colours, and as #rrggbb."""
+
+    ground: int
+    letters: int
+    ground_hex: str
+    letters_hex: str
+
+
+def _colour(place: int, step: tuple[int, int, int]) -> Colour:
+    r, g, b = step
+    light = place >= _LIGHT
+    mixed = "#" + "".join(f"{_LEVELS[part]:02x}" for part in step)
+    return Colour(16 + 36 * r + 6 * g + b, 16 if light else 231, mixed, "#000000" if light else "#ffffff")
+
+
+RAMP = tuple(_colour(place, step) for place, step in enumerate(_STEPS))
+# White where nothing changed, darker where more did.
+CHANGES = ("#ffffff", "#9fb6d6", "#4a6fa5", "#1d3f75", "#000a33")
+
+
+def of(m: float) -> Colour:
+    """The colour of a share m, from 0 to 1."""
+    return RAMP[min(max(int(m * len(RAMP)), 0), len(RAMP) - 1)]

@@ -1,0 +1,83 @@
+"""Where computation goes: the mean of m by class of symbol, and the peaks of m inside words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy.corpora.classes import classes
+from vcdeploy.errors import VcdeployError
+
+if TYPE_CHECKING:
+    from vcdeploy.analysis.traces import Trace
+
+
+RISE = 0.05  # by how much a peak of m is above its neighbours
+
+
+class Spent(TypedDict):
+    """How many symbols a class has, and the mean of m over them."""
+
+    symbols: int
+    m: float
+
+
+def by_class(m: NDArray[Any], classes: Mapping[str, NDArray[np.bool_]]) -> dict[str, Spent]:
+    """The mean of m [T, L] over each class of vcdeploy.corpora.classes, whose masks may be longer than m."""
+    share = m.mean(-1)
+    masks = {name: mask[: len(m)] for name, mask in classes.items()}
+    return {
+        name: Spent(symbols=int(mask.sum()), m=float(share[mask].mean())) for name, mask in masks.items() if mask.any()
+    }
+
+
+def spent(traces: Sequence[Trace]) -> dict[str, Spent]:
+    """by_class over traces of models of one kind, together."""
+    kinds = {trace.vocab.kind for trace in traces}
+    if len(kinds) != 1:
+        raise VcdeployError(f"classes of symbols are those of one kind, and these are {' and '.join(sorted(kinds))}")
+    sums: dict[str, list[float]] = {}
+    for trace in traces:
+        for name, found in by_class(trace.m.astype(np.float64), classes(trace.vocab, trace.ids)).items():
+            total = sums.setdefault(name, [0, 0.0])
+            total[0] += found["symbols"]
+            total[1] += found["symbols"] * found["m"]
+    return {name: Spent(symbols=int(symbols), m=total / symbols) for name, (symbols, total) in sums.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Word:
+    """A word, how often it came, m at each of its letters (the mean over the times it came), and peaks inside it."""
+
+    text: str
+    count: int
+    m: NDArray[np.float64]
+    peaks: tuple[int, ...]
+
+    def marked(self, mark: str = "-") -> str:
+        """The word with a mark before every peak: a peak is where a part of the word begins."""
+        return "".join(mark * (place in self.peaks) + letter for place, letter in enumerate(self.text))
+
+
+def peaks(m: NDArray[Any], rise: float = RISE) -> tuple[int, ...]:
+    """Where m [n] of a word's letters is above both neighbours by `rise`; the first and the last have but one."""
+    return tuple(place for place in range(1, len(m) - 1) if m[place] - max(m[place - 1], m[place + 1]) >= rise)
+
+
+def words(traces: Sequence[Trace], rise: float = RISE) -> list[Word]:
+    """The words of texts in the order they first come, runs of letters; m is taken over all times a word comes."""
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for trace in traces:
+        if trace.vocab.kind != "text":
+            raise VcdeployError(f"words are looked for in text, and this model reads {trace.vocab.kind}")
+        share, text = trace.share, "".join(trace.symbols)
+        letters = np.array([symbol.isalpha() for symbol in trace.symbols], bool)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], letters, [False]]).astype(int)))
+        for start, stop in edges.reshape(-1, 2).tolist():
+            found.setdefault(text[start:stop], []).append(share[start:stop])
+    means = {word: np.mean(shares, 0) for word, shares in found.items()}
+    return [Word(word, len(found[word]), m, peaks(m, rise)) for word, m in means.items()]

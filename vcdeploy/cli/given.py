@@ -1,0 +1,20 @@
+"""Texts that a command is given: a file, or standard input."""
+
+import sys
+from pathlib import Path
+
+from vcdeploy.errors import VcdeployError
+
+
+def read_given(name: str, what: str) -> str:
+    """The UTF-8 text of a file, or of standard input for -; `what` it is, such as "the prime", for errors."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return data.decode().removeprefix("\ufeff")
+    except OSError as error:
+        raise VcdeployError(f"cannot read {what} {name}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise VcdeployError(
+            f"{what} {'of standard input' if name == '-' else name} is not UTF-8: "
+            f"byte 0x{data[error.start]:02X} at offset {error.start}"
+        ) from error

@@ -1,0 +1,17 @@
+"""The files that a command writes."""
+
+from pathlib import Path
+
+import click
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Whole or not at all; standard error says that it was written."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
+    click.echo(f"wrote {path}", err=True)

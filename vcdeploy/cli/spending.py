@@ -1,0 +1,17 @@
+"""The table of m by class of symbol, as `vcdeploy eval` and `vcdeploy trace` print it."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from vcdeploy.analysis.spending import Spent
+
+
+def spending_table(classes: Mapping[str, Spent], mean: float) -> Table:
+    """mean: of m over all symbols."""
+    table = Table("reading", "symbols", "mean m", "of the mean", box=None, title="computation by class of symbol")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, spent in classes.items():
+        table.add_row(name, f"{spent['symbols']:,}", f"{spent['m']:.4f}", f"{spent['m'] / mean:.2f}")
+    return table

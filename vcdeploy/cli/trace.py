@@ -1,0 +1,320 @@
+"""`vcdeploy trace`: what a model spends on each symbol of a text, in the terminal, as a picture or as a page."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+from rich.cells import cell_len
+from rich.console import Console
+
+from vcdeploy import analysis, extras
+from vcdeploy.analysis import Spent, Trace, Word
+from vcdeploy.analysis.spending import RISE
+from vcdeploy.analysis.traces import blocks, changes_of
+from vcdeploy.cli.given import read_given
+from vcdeploy.cli.output import write_file
+from vcdeploy.cli.spending import spending_table
+from vcdeploy.cli.strip import compute_stream, visible
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.loading import CHOICES, PRECISIONS, Model, load
+
+SHADES = " ░▒▓█"  # of a change in the terminal, by the root of it: a space is no change at all
+ROWS = 12  # of dimensions in the terminal
+
+
+@click.command(short_help="Show where a model spends its computation.")
+@click.argument("models", metavar="MODEL…", nargs=-1)
+@click.option("--text", "texts", multiple=True,
+              help="What to read: text; for music ABC or symbols. Several are shown one above another.")  # fmt: skip
+@click.option("--file", "files", multiple=True, type=click.Path(allow_dash=True),
+              help="A file to read, - for standard input; after the texts.")  # fmt: skip
+@click.option("--tune", "tunes", multiple=True, metavar="TITLE",
+              help="With music: a tune of the corpus irish, by its title; after texts and files.")  # fmt: skip
+@click.option("--dimensions", is_flag=False, flag_value="all", metavar="[FIRST-LAST]",
+              help="Also show how much each dimension of the state changed; of all, or such as 700-768.")  # fmt: skip
+@click.option("--classes", is_flag=True,
+              help="Also the mean of m by class of symbol: ends of words, bits of bytes, note lengths, …")  # fmt: skip
+@click.option("--words", is_flag=True,
+              help="Also the words, with a hyphen before each letter inside them where m has a peak.")  # fmt: skip
+@click.option("--rise", type=click.FloatRange(0, 1), default=RISE, show_default=True,
+              help="With --words: by how much m is above its neighbours at a peak.")  # fmt: skip
+@click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+              help="Write a .png, .svg, .html or .json file instead of the strip; several are possible.")  # fmt: skip
+@click.option("--backend", type=click.Choice(CHOICES), default="auto", show_default=True,
+              help="What runs the model; auto takes the first that is here and can.")  # fmt: skip
+@click.option("--precision", type=click.Choice(PRECISIONS),
+              help="Precision of the weights; other than the file's own on the native backend only.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
+def trace(
+    models: tuple[str, ...],
+    texts: tuple[str, ...],
+    files: tuple[str, ...],
+    tunes: tuple[str, ...],
+    dimensions: str | None,
+    classes: bool,
+    words: bool,
+    rise: float,
+    outputs: tuple[Path, ...],
+    backend: str,
+    precision: str | None,
+    threads: int,
+) -> None:
+    """Show where MODEL spends its computation, symbol by symbol.
+
+    MODEL is an ONNX file, a checkpoint or a run's folder. The symbols come in the colour of m, the share of the state
+    that reading them updated; without colours, with a digit under each: 4 is 0.4 to 0.5. Pictures show m as bars, and
+    a page tells of each symbol m, a, its probability and the entropy of the prediction.
+
+    One model reads every text; several models read one text, or each its own, in the order given.
+    """
+    if not models:
+        raise VcdeployError("no MODEL was given: train one with `vcdeploy train`, then give its folder")
+    for output in outputs:
+        _check_suffix(output)
+    sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
+    if not sources:
+        raise VcdeployError('there is no text to read: give --text "…", --file FILE or, with music, --tune TITLE')
+    pairs = _pair(models, sources)
+    loaded = {name: load(name, backend, precision, threads) for name in dict.fromkeys(models)}
+    shown = _dimensions(dimensions, [model.config["dim"] for model in loaded.values()])
+    several = len(loaded) > 1
+    traces = [
+        analysis.trace(loaded[name], source.text, changes=shown is not None,
+                       title=" · ".join(filter(None, [name if several else "", source.title])))
+        for name, source in pairs
+    ]  # fmt: skip
+    spent = analysis.spent(traces) if classes else None
+    found = analysis.words(traces, rise) if words else None
+    for output in outputs:
+        write_file(output, WRITERS[output.suffix.lower()](_Document(traces, shown, spent, found)))
+    if not outputs:
+        _show(traces, shown)
+    console = Console(highlight=False, soft_wrap=True)
+    if spent:
+        console.print(spending_table(spent, float(np.concatenate([each.share for each in traces]).mean())))
+    if found:
+        _show_words(found)
+    for name, model in loaded.items():
+        own = [each for each, (of, _) in zip(traces, pairs, strict=True) if of == name]
+        click.echo(_describe(f"{name}: " if several else "", model, own), err=True)
+
+
+# What is read
+
+
+class _Source(NamedTuple):
+    """A text and what it is called."""
+
+    title: str
+    text: str
+
+
+def _read(name: str) -> _Source:
+    text = read_given(name, "the text")
+    # The line end of a file's last line is no symbol of the text; but in ABC a blank line says that a tune is finished.
+    return _Source("standard input" if name == "-" else name, re.sub(r"(?<!\n)\r?\n\Z", "", text))
+
+
+def _find_tune(title: str) -> _Source:
+    from vcdeploy.corpora.named import irish_tune
+
+    return _Source(title, irish_tune(title))
+
+
+def _pair(models: Sequence[str], sources: Sequence[_Source]) -> list[tuple[str, _Source]]:
+    if len(models) == 1:
+        return [(models[0], source) for source in sources]
+    if len(sources) == 1:
+        return [(model, sources[0]) for model in models]
+    if len(models) != len(sources):
+        raise VcdeployError(
+            f"{len(models)} models and {len(sources)} texts don't make pairs: give one model, one text, "
+            "or as many of one as of the other"
+        )
+    return list(zip(models, sources, strict=True))
+
+
+def _dimensions(asked: str | None, sizes: list[int]) -> tuple[int, int] | None:
+    """First and last, counted from 1."""
+    if asked is None:
+        return None
+    if asked == "all":
+        return 1, min(sizes)
+    match = re.fullmatch(r"(\d+)-(\d+)", asked)
+    if not match or not 1 <= int(match[1]) <= int(match[2]) <= min(sizes):
+        raise VcdeployError(
+            f"--dimensions is {asked!r}: give two numbers from 1 to {min(sizes)}, such as "
+            f"{max(1, min(sizes) - 50)}-{min(sizes)}, or nothing for all"
+        )
+    return int(match[1]), int(match[2])
+
+
+# What is shown
+
+
+def _describe(prefix: str, model: Model, traces: Sequence[Trace]) -> str:
+    backend = f"{model.backend} ({model.detail})" if model.detail else model.backend
+    share = np.concatenate([each.share for each in traces])
+    bits = np.concatenate([each.bits[1:] for each in traces])
+    a = np.concatenate([each.active for each in traces])
+    return (
+        f"{prefix}{backend}, {model.precision} · {len(share):,} symbols · "
+        + (f"{bits.mean():.3f} bits per symbol · " if len(bits) else "")
+        + f"mean m {share.mean():.3f} · mean a {a.mean():,.0f} of {model.config['dim']:,}"
+    )
+
+
+class _Token(NamedTuple):
+    """A piece of a line: a symbol of the trace by its place, or what stands between symbols."""
+
+    text: str
+    place: int | None = None
+
+
+def _lines(trace: Trace, room: int) -> list[list[_Token]]:
+    """The symbols of a trace in lines of at most `room` cells; words, bytes and bars stay whole where they can."""
+    symbols, kind = trace.symbols, trace.vocab.kind
+    lines: list[list[_Token]] = [[]]
+    width = 0
+    for group in trace.groups():
+        tokens: list[_Token] = []
+        if kind == "bits":
+            tokens.append(_Token((visible(group.character) if group.character else "·") + " "))
+        for place in range(group.start, group.stop):
+            tokens.append(_Token("".join(map(visible, symbols[place])), place))
+            if kind == "music":
+                tokens.append(_Token(" "))
+        if kind == "bits":
+            tokens.append(_Token("  "))
+        needed = sum(cell_len(token.text) for token in tokens if token.text.strip() or token.place is None)
+        if width and width + needed > room:
+            lines.append([])
+            width = 0
+        for token in tokens:
+            if width + cell_len(token.text) > room and token.place is not None:
+                lines.append([])
+                width = 0
+            lines[-1].append(token)
+            width += cell_len(token.text)
+        if group.ends_line:
+            lines.append([])
+            width = 0
+    return [line for line in lines if line]
+
+
+def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
+    """The strips, one above another, and the scale of their colours."""
+    room = Console().width
+    stream = compute_stream()
+    for number, trace in enumerate(traces):
+        if number:
+            click.echo()
+        if trace.title:
+            click.echo(trace.title)
+        changed = blocks(changes_of(trace, dimensions).mean(1), ROWS) if dimensions else None  # [T, rows]
+        for line in _lines(trace, room):
+            for text, place in line:
+                stream.write(text, None if place is None else float(trace.share[place]))
+            stream.end()
+            if changed is not None and changed.any():
+                shades = np.ceil((len(SHADES) - 1) * np.sqrt(changed / (changed.max() or 1))).astype(int)
+                for row in reversed(range(changed.shape[1])):
+                    drawn = "".join(
+                        (" " if place is None else SHADES[shades[place, row]]) * cell_len(text) for text, place in line
+                    )
+                    click.echo(drawn.rstrip())
+        if dimensions and changed is not None:
+            first, last = dimensions
+            click.echo(
+                f"dimensions {first} (lowest row) to {last} (highest): "
+                + (f"{SHADES[1]} changed little, {SHADES[-1]} most" if changed.any() else "none changed")
+            )
+    stream.explain()
+
+
+def _show_words(words: Sequence[Word]) -> None:
+    """A line a word, as long as it has to be."""
+    wide = max(cell_len(word.marked()) for word in words)
+    click.echo(f"{'word':{wide}}  times  m of its letters, in hundredths")
+    for word in words:
+        padding = " " * (wide - cell_len(word.marked()))
+        click.echo(f"{word.marked()}{padding}  {word.count:5,}  {' '.join(f'{100 * m:.0f}' for m in word.m)}")
+
+
+# What is written
+
+
+class _Document(NamedTuple):
+    """All that goes into a file."""
+
+    traces: list[Trace]
+    dimensions: tuple[int, int] | None
+    classes: dict[str, Spent] | None
+    words: list[Word] | None
+
+
+def _check_suffix(output: Path) -> None:
+    suffix = output.suffix.lower()
+    if suffix not in WRITERS:
+        raise VcdeployError(f"cannot write {output}: its name has to end in {', '.join(WRITERS)}")
+    if suffix in (".png", ".svg"):
+        extras.require("matplotlib", for_=f"a {suffix} file")
+
+
+def _picture(document: _Document, suffix: str) -> bytes:
+    from matplotlib import rc_context
+
+    from vcdeploy.analysis.plots import strips
+
+    content = io.BytesIO()
+    # The same trace gives the same file: no date in it, and no random names.
+    with rc_context({"svg.hashsalt": "vcdeploy"}):
+        metadata = {"Date": None} if suffix == "svg" else {}
+        strips(document.traces, document.dimensions).savefig(content, format=suffix, metadata=metadata)
+    return content.getvalue()
+
+
+def _page(document: _Document) -> bytes:
+    from vcdeploy.analysis.page import page
+
+    traces, dimensions, classes, words = document
+    return page(traces, dimensions=dimensions, classes=classes, words=words).encode()
+
+
+def _json(document: _Document) -> bytes:
+    def numbers(array: Any) -> Any:
+        return [None if each != each else each for each in array.tolist()] if array.ndim == 1 else array.tolist()
+
+    traces = [
+        {
+            "title": each.title,
+            "model": {key: each.config[key] for key in ("unit", "dim", "layers", "sharpness", "kind")},
+            **each.summary(),
+            "symbols": each.symbols,
+            **{key: numbers(getattr(each, key)) for key in ("m", "active", "probability", "entropy")},
+            **({"changes": changes_of(each, document.dimensions).tolist()} if document.dimensions else {}),
+        }
+        for each in document.traces
+    ]
+    whole = {
+        "traces": traces,
+        "dimensions": document.dimensions,
+        "classes": document.classes or {},
+        "words": [{"word": word.marked(), "times": word.count, "m": word.m.tolist()} for word in document.words or ()],
+    }
+    return (json.dumps(whole, ensure_ascii=False) + "\n").encode()
+
+
+WRITERS: dict[str, Callable[[_Document], bytes]] = {
+    ".png": lambda document: _picture(document, "png"),
+    ".svg": lambda document: _picture(document, "svg"),
+    ".html": _page,
+    ".json": _json,
+}

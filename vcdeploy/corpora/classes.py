@@ -1,0 +1,95 @@
+"""Classes of symbols: where in a sequence of ids a word ends, a note is long, a bit is the third of its byte."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy.corpora import music
+from vcdeploy.corpora.vocabulary import Vocabulary
+
+Mask = NDArray[np.bool_]
+COUNTED = 6  # characters of a word that have a class of their own; the last is for those after it, too
+
+
+def classes(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
+    """Positions of ids [T] by what is read there, in display order; classes may overlap, empty ones are left out.
+
+    Words are runs of anything but white space; a word of one character is its start and its end.
+    Note lengths count eighths ("note length 1/2" is a sixteenth); one is listed if at least one
+    note in a hundred has it. A repeated note has the written pitch of the note before it, in
+    the same tune.
+    """
+    found = {"text": _text, "bits": _bits, "music": _music}[vocab.kind](vocab, ids)
+    return {name: mask for name, mask in found.items() if mask.any()}
+
+
+def _where(vocab: Vocabulary, ids: NDArray[Any], holds: Callable[[str], bool]) -> Mask:
+    """The positions whose symbol is such that `holds`, looked up by id."""
+    return np.array([holds(symbol) for symbol in vocab.symbols], bool).take(ids)
+
+
+def _text(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
+    # First letters of the Unicode categories: L letters and M their marks, N numbers, P and S signs.
+    def of(categories: str) -> Mask:
+        return ~space & _where(vocab, ids, lambda s: unicodedata.category(s[0])[0] in categories)
+
+    space = _where(vocab, ids, str.isspace)
+    edge = np.ones(1, bool)
+    start = ~space & np.concatenate([edge, space])[:-1]
+    end = ~space & np.concatenate([space, edge])[1:]
+    at = np.arange(len(ids))
+    place = np.where(space, 0, at - np.maximum.accumulate(np.where(start, at, 0)) + 1)  # in its word, from 1
+    return {
+        "white space": space,
+        "letter": of("LM"),
+        "digit": of("N"),
+        "punctuation": of("PS"),
+        "other": of("CZ"),
+        "start of word": start,
+        "inside word": ~(space | start | end),
+        "end of word": end,
+        **{f"character {each} of word": place == each for each in range(2, COUNTED)},
+        f"character {COUNTED} and later": place >= COUNTED,
+    }
+
+
+def _bits(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
+    place = np.arange(len(ids)) % vocab.period
+    names = ["bit 0 (most significant)", *(f"bit {i}" for i in range(1, 8))]
+    return {
+        **{name: place == i for i, name in enumerate(names)},
+        "characters": place < 8,
+        "buffer": place >= 8,
+    }
+
+
+def _music(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
+    def of(role: str) -> Mask:
+        return _where(vocab, ids, lambda s: music.role(s) == role)
+
+    roles = {role: of(role) for role in music.ROLES}
+    notes = {i: s for i, s in enumerate(vocab.symbols) if music.role(s) == "note"}
+    counts = np.bincount(ids, minlength=len(vocab))
+    common: Counter[Fraction] = Counter()
+    for i, symbol in notes.items():
+        common[music.length(symbol)] += int(counts[i])
+    lengths = {
+        f"note length {length}": np.isin(ids, [i for i, s in notes.items() if music.length(s) == length])
+        for length, count in common.most_common()
+        if count * 100 >= common.total()
+    }
+    # From note to note, with tune ends between them: ends are pitch 0, notes count from 1.
+    pitches = sorted({music.pitch(symbol) for symbol in notes.values()})
+    number = np.zeros(len(vocab), np.int64)  # [vocab]
+    number[list(notes)] = [pitches.index(music.pitch(symbol)) + 1 for symbol in notes.values()]
+    followed = np.flatnonzero(roles["note"] | roles["tune end"])
+    steps = number[ids[followed]]
+    repeated = np.zeros(len(ids), bool)
+    repeated[followed[1:]] = (steps[1:] == steps[:-1]) & (steps[1:] > 0)
+    first = {role: roles.pop(role) for role in ("bar", "rest", "note")}
+    return {**first, **lengths, "repeated note": repeated, **roles}
