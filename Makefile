@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time this takes a few minutes."
 	$(BIN)/python -m pip install --quiet -c constraints.txt scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[train,cpu,music,dev]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[train,cpu,music,plots,dev]"
 	@touch $@
 
 demo: setup  ## train a small model and print what it writes

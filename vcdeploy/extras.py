@@ -6,6 +6,7 @@ from vcdeploy.errors import VcdeployError
 
 EXTRAS = {
     "cuda": "gpu",
+    "matplotlib": "plots",
     "music21": "music",
     "onnxruntime": "cpu",
     "onnxscript": "train",

@@ -11,6 +11,8 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.training.config import TrainConfig
 
 SCALES = ("machine", "paper")
+# What a short run is trained with: more and larger steps than the defaults, which are for longer ones.
+SMALL = {"batch": 16, "lr": 4e-3, "warmup": 100}
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,16 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     times: float = 1.0
     matches: str | None = None
+    series: str = ""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure. about: what it asks, for the head of its report. settings: of all rows at every scale."""
+    """A table or a figure. about: what it asks, for the head of its report. settings: of all rows at every scale.
+
+    in_paper: whether the paper has this table. cited: its figures, by row, as the paper prints them; source: where they
+    were read.
+    """
 
     name: str
     title: str
@@ -53,7 +60,9 @@ class Experiment:
     scales: Mapping[str, Scale]
     score: str = "bits"  # what the report compares: bits, bits_per_character or perplexity
     classes: bool = False  # whether it also tells m by class of symbol
-    groups: str | None = None  # a setting that parts the rows into tables of their own
+    in_paper: bool = True
+    cited: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]
@@ -64,6 +73,8 @@ class Experiment:
                 raise VcdeployError(f"{self.name}, {row.name}: no unit {row.unit!r}; there are {', '.join(UNITS)}")
             if row.matches is not None and row.matches not in names[: names.index(row.name)]:
                 raise VcdeployError(f"{self.name}, {row.name}: it matches {row.matches!r}, which is no row before it")
+        if (strange := set(self.cited) - set(names)) or (self.cited and not self.source):
+            raise VcdeployError(f"{self.name}: figures of the paper for {sorted(strange)}, or without their source")
         if set(self.scales) != set(SCALES):
             raise VcdeployError(f"{self.name}: its scales must be {' and '.join(SCALES)}")
 

@@ -10,8 +10,6 @@ from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 
-FOLDER = Path("docs/results/paper")  # of a checkout
-
 
 def path(folder: Path, scale: str, experiment: str, row: str, seed: int) -> Path:
     plain = "".join(each if each.isalnum() or each in ".-" else "-" for each in row.lower())

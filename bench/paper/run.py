@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from vcdeploy.bench import machine
@@ -25,7 +24,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.training import checkpoint
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.distributed import Processes
-from vcdeploy.training.evaluate import evaluate
+from vcdeploy.training.evaluate import by_class, evaluate
 from vcdeploy.training.loop import Trainer, fingerprint
 from vcdeploy.training.streams import Streams
 from vcdeploy.versions import versions
@@ -33,9 +32,7 @@ from vcdeploy.versions import versions
 KEPT = ("step", "epoch", "bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "sharpness", "weight")
 
 
-def pending(
-    experiment: Experiment, scale: str, seeds: int, folder: Path, runs: Path
-) -> Iterator[tuple[Row, int, TrainConfig]]:
+def pending(experiment: Experiment, scale: str, seeds: int, folder: Path) -> Iterator[tuple[Row, int, TrainConfig]]:
     """What has no result yet, in the order to train it: all rows with the first seed, then with the next.
 
     A result of other settings than the experiment's is an error. It yields lazily: the dim of a row that matches
@@ -75,8 +72,8 @@ def _shortened(source: str, kind: str | None, buffer: int, characters: int | Non
     whole = load(source, kind=kind, buffer=buffer)
     lengths = {"train": characters, "valid": held_out, "test": held_out}
     period = whole.vocab.period
-    splits = {name: ids[: lengths[name] * period] if lengths[name] else ids for name, ids in whole.splits.items()}
-    return replace(whole, splits=splits)
+    ends = {name: None if length is None else length * period for name, length in lengths.items()}
+    return replace(whole, splits={name: ids[: ends[name]] for name, ids in whole.splits.items()})
 
 
 def train(
@@ -99,8 +96,10 @@ def train(
     if (last := place / "last.safetensors").exists():
         saved = checkpoint.read(last)
         if saved.progress["config"] != config.to_json():
-            raise VcdeployError(f"{place} holds a run with other settings ({_difference(saved.progress['config'], config)}"
-                                "): move it away to train this row anew")  # fmt: skip
+            other = _difference(saved.progress["config"], config)
+            raise VcdeployError(
+                f"{place} holds a run with other settings ({other}): move it away to train this row anew"
+            )
         trainer.restore(saved)
     place.mkdir(parents=True, exist_ok=True)
     began, first = time.process_time(), trainer.step
@@ -136,23 +135,18 @@ def _evaluated(place: Path, corpus: Corpus, config: TrainConfig) -> dict[str, An
     for split in ("valid", "test"):
         boundaries = corpus.boundaries(split) if config.unit == "crnn" else None
         streams = Streams(
-            corpus.splits[split], config.batch, config.bptt, boundaries=boundaries, exact=True, period=corpus.vocab.period
+            corpus.splits[split],
+            config.batch,
+            config.bptt,
+            boundaries=boundaries,
+            exact=True,
+            period=corpus.vocab.period,
         )
         tally, m = evaluate(model, streams)
         measured[split] = tally.summary(config.unit, config.dim, corpus.vocab)
     if model.has_scheduler:
         measured["classes"] = by_class(m, corpus.classes("test"))
     return measured
-
-
-def by_class(m: np.ndarray, classes: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    """The mean of m [positions, layers] over each class of symbol; the last symbol has no m."""
-    shares = m.mean(-1)
-    return {
-        name: {"symbols": int(chosen[:-1].sum()), "m": float(shares[chosen[:-1]].mean())}
-        for name, chosen in classes.items()
-        if chosen[:-1].any()
-    }
 
 
 def _curve(place: Path) -> list[dict[str, Any]]:

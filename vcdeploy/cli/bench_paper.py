@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("docs/results/paper")  # of a checkout
 RUNS = Path("runs/paper")
+TIMES = "microseconds.json"
 
 _scale = click.option("--scale", type=click.Choice(["machine", "paper"]), default="machine", show_default=True,
                       help="How large: for a few core-hours, or as in the paper.")  # fmt: skip
@@ -26,7 +30,27 @@ _runs = click.option("--runs", type=click.Path(file_okay=False, path_type=Path),
 
 @click.group()
 def paper() -> None:
-    """Rerun the experiments of "Variable Computation in Recurrent Neural Networks" (ICLR 2017)."""
+    """Rerun the tables and figures of "Variable Computation in Recurrent Neural Networks" (ICLR 2017), and some more.
+
+    Models are trained at the scale of this machine, or at the paper's. What is trained stays: every command goes on
+    from the results that are there.
+    """
+
+
+@paper.command("list", short_help="List the experiments.")
+@_scale
+@_results
+def list_(scale: str, results: Path) -> None:
+    """List the experiments, and how many of their rows have a result."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from vcdeploy.bench.paper import report
+
+    table = Table("experiment", "rows done", "subject", box=None)
+    for experiment, done, rows in report.index(scale, results):
+        table.add_row(experiment.name, f"{done} of {rows}", experiment.title)
+    Console(highlight=False).print(table)
 
 
 @paper.command(short_help="Train what has no result yet.")
@@ -55,7 +79,7 @@ def run(
     chosen = _experiments(names)
     torch.set_num_threads(threads)
     for experiment in chosen:
-        for row, seed, config in runner.pending(experiment, scale, seeds, results, runs):
+        for row, seed, config in runner.pending(experiment, scale, seeds, results):
             click.echo(f"{experiment.name} · {row.name} · D {config.dim} · seed {seed}", nl=False)
             try:
                 made = runner.train(experiment, row, scale, config, results, runs)
@@ -65,6 +89,81 @@ def run(
             score = made["test"][experiment.score]
             click.echo(f" · test {score:.4f} · m {made['test']['m']:.3f} · rnn_d {made['test']['rnn_d']:.0f}"
                        f" · {made['cpu_seconds']:.0f} s of CPU")  # fmt: skip
+
+
+@paper.command(short_help="Render the results.")
+@_scale
+@_results
+def report(scale: str, results: Path) -> None:
+    """Render all results as Markdown and figures, beside them in --results."""
+    extras.require("matplotlib", for_="vcdeploy bench paper report")
+    from vcdeploy.bench.paper import plots
+    from vcdeploy.bench.paper import report as pages
+    from vcdeploy.bench.paper import results as files
+    from vcdeploy.bench.paper.experiments import EXPERIMENTS
+    from vcdeploy.files import write_atomically
+
+    written: dict[str, bytes] = {}
+    for experiment in EXPERIMENTS.values():
+        page = pages.page(experiment, scale, results)
+        if page is not None:
+            written[f"{experiment.name}.md"] = page.encode()
+        if any(row.series for row in experiment.rows):
+            figure = plots.against_computation(experiment, scale, results)
+            if figure is not None:
+                written[f"{experiment.name}.svg"] = plots.svg(figure)
+    times = results / scale / TIMES
+    if times.exists():
+        document = files.read(times)
+        written["microseconds.md"] = pages.times(document).encode()
+        written["microseconds.svg"] = plots.svg(plots.front(document["models"]))
+    if not written:
+        raise VcdeployError(f"{results / scale} holds no results: make some with `vcdeploy bench paper run`")
+    for name, content in written.items():
+        write_atomically(results / name, content)
+        click.echo(f"wrote {results / name}")
+
+
+@paper.command(short_help="Measure the microseconds of the trained models.")
+@_scale
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters of a sequence.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of each contender.")
+@_results
+@_runs
+def time(scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
+    """Measure how long the models of `text8` and `front` take for a character.
+
+    Each has a process of its own and they take turns. Needs the machine for itself.
+    """
+    for module in ("torch", "safetensors", "onnxruntime"):
+        extras.require(module, for_="vcdeploy bench paper time")
+    from rich.console import Console
+
+    from vcdeploy.bench import interleave, machine
+    from vcdeploy.bench.paper import latency
+    from vcdeploy.bench.paper import results as files
+    from vcdeploy.cli.bench import ended_by_sigterm
+    from vcdeploy.versions import versions
+
+    settings = interleave.Settings(("sequence", "step"), threads, steps, rounds, 0.03, 0)
+    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        models = latency.measure(tuple(_experiments(("text8", "front"))), scale, results, runs, settings, status.update)
+    document = {
+        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+        "date": begun.isoformat(timespec="seconds"),
+        "scale": scale,
+        "machine": about_machine,
+        "versions": versions(machine.PACKAGES),
+        "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
+        "models": models,
+    }
+    files.write(results / scale / TIMES, document)
+    for each in models:
+        took = each["microseconds"]
+        click.echo(f"{each['model']} · {each['runs']} · {each['bits']:.3f} bits · {took['sequence']:.2f} µs · "
+                   f"{took['step']:.2f} µs a single step")  # fmt: skip
 
 
 def _experiments(names: tuple[str, ...]) -> list[Experiment]:

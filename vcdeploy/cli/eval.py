@@ -61,7 +61,7 @@ def evaluate(
     import torch
 
     from vcdeploy.cli.train import load_corpus
-    from vcdeploy.training.evaluate import evaluate_loaded
+    from vcdeploy.training.evaluate import by_class, evaluate_loaded
     from vcdeploy.training.streams import Streams
 
     file = find(model)
@@ -85,12 +85,7 @@ def evaluate(
             "try --precision f32, or else use another checkpoint, since this one's training diverged"
         )
     summary["tokens_per_second"] = streams.pairs / seconds
-    shares = m.mean(-1)
-    classes = {
-        name: {"symbols": int(chosen[:-1].sum()), "m": float(shares[chosen[:-1]].mean())}
-        for name, chosen in data.classes(split).items()
-        if chosen[:-1].any()
-    }
+    classes = by_class(m, data.classes(split))
     dropped = data.unknown_dropped[split]
     if as_json:
         document = {"model": str(file), "backend": loaded.backend, "precision": loaded.precision,

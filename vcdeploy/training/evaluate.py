@@ -1,6 +1,6 @@
 """Evaluation: every symbol of a split predicted once, with m at every position; in PyTorch, or on any backend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,16 @@ def evaluate_loaded(model: Model, streams: Streams) -> tuple[Tally, np.ndarray]:
         return torch.from_numpy(logits), after, torch.from_numpy(m)
 
     return _measure(read, lambda m: squares_of(m, config["dim"], softness), streams)
+
+
+def by_class(m: np.ndarray, classes: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """How many symbols each class has, and their mean m, from m [positions, layers]; the last symbol has none."""
+    shares = m.mean(-1)
+    return {
+        name: {"symbols": int(chosen[:-1].sum()), "m": float(shares[chosen[:-1]].mean())}
+        for name, chosen in classes.items()
+        if chosen[:-1].any()
+    }
 
 
 def _measure(read: Read, squares: Callable[[Tensor], Tensor], streams: Streams) -> tuple[Tally, np.ndarray]:

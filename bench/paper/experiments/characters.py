@@ -1,6 +1,6 @@
 """Penn Treebank by characters: every unit of the paper at the same rnn_d."""
 
-from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
 
 CHARACTERS = Experiment(
     name="characters",
@@ -17,7 +17,7 @@ CHARACTERS = Experiment(
         Row("CRNN", "crnn", matches="VCGRU"),
     ),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0}, characters=3_000_000, held_out=200_000),
+        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=1_500_000, held_out=100_000),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     classes=True,

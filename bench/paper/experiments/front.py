@@ -1,6 +1,6 @@
 """Bits per character against microseconds per character: what a model says, and how long it takes to say it."""
 
-from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
 
 FRONT = Experiment(
     name="front",
@@ -17,8 +17,9 @@ FRONT = Experiment(
     ),
     scales={
         "machine": Scale(
-            {"corpus": "text8-prefix", "dim": 128, "epochs": 1.0}, characters=3_000_000, held_out=200_000
+            {"corpus": "text8-prefix", "dim": 128, "epochs": 1.0, **SMALL}, characters=1_500_000, held_out=100_000
         ),
         "paper": Scale({"corpus": "text8", "dim": 512, "epochs": 10.0}),
     },
+    in_paper=False,
 )
