@@ -103,7 +103,8 @@ def bench(
     Every contender has a process of its own; in each round each runs every scenario once, one at a time. A ratio is
     the median over the rounds, each within one round. The last line of the output is one JSON document.
 
-    The speed of training is another matter: see vcdeploy bench train --help.
+    The speed of training is another matter: see vcdeploy bench train --help. The paper's tables and figures are
+    another: see vcdeploy bench paper --help.
     """
     from rich.console import Console
 

@@ -14,7 +14,7 @@ MUSIC = Experiment(
     ),
     scales={
         "machine": Scale({"dim": 128, "epochs": 6.0}),
-        "paper": Scale({"dim": 500, "epochs": 10.0}),
+        "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     score="perplexity",
     classes=True,
