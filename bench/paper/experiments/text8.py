@@ -17,7 +17,7 @@ TEXT8 = Experiment(
     ),
     scales={
         "machine": Scale(
-            {"corpus": "text8-prefix", "dim": 128, "epochs": 1.0, **SMALL}, characters=1_500_000, held_out=100_000
+            {"corpus": "text8-prefix", "dim": 128, "epochs": 1.0, **SMALL}, characters=4_000_000, held_out=100_000
         ),
         "paper": Scale({"corpus": "text8", "dim": 1024, "epochs": 10.0}),
     },
