@@ -51,12 +51,13 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     command += f" --seeds {seeds}" if seeds > 1 else ""
     size = experiment.scales[scale]
     read = f"{size.characters:,} characters" if size.characters else f"all {corpus['train']:,} symbols"
+    often = "once" if config["epochs"] == 1 else f"{config['epochs']:g} times"
     held = f"the first {size.held_out:,} characters" if size.held_out else "all"
     return (
         f"    {command}\n\n"
-        f"Scale `{scale}`: {read} of training text read {config['epochs']:g} time{'s' * (config['epochs'] != 1)} by "
-        f"{config['batch']} streams in segments of {config['bptt']}, Adam with a peak rate of {config['lr']:g}; "
-        f"{held} of the validation and of the test text. The same for every row."
+        f"Scale `{scale}`: {read} of training text read {often} by {config['batch']} streams in segments of "
+        f"{config['bptt']}, Adam with a peak rate of {config['lr']:g}; {held} of the validation and of the test text. "
+        f"The same for every row."
     )
 
 
@@ -111,13 +112,14 @@ def _made(made: Results, scale: str, experiment: Experiment) -> str:
     when = f"{days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     hours = sum(each["cpu_seconds"] or 0 for each in made) / 3600
     machine, versions = made[0]["machine"], made[0]["versions"]
+    loads = [each["machine"]["load"] or 0 for each in made]
+    place = f"{scale}/{experiment.name}"
     return (
         f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four), macs are exact; D of a row that is "
         f"matched to another follows from that one's rnn_d on the validation text. Deviations are those between seeds. "
         f"Made on {when} in {hours:.2f} core-hours on {machine['cores']} cores of an {machine['processor']}, "
-        f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, beside other work, with PyTorch "
-        f"{versions.get('torch', '?')} and no GPU. Every run, with its settings: [{scale}/{experiment.name}]"
-        f"({scale}/{experiment.name})."
+        f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; {min(loads):g} to "
+        f"{max(loads):g} programs wanted a core at the time. Every run, with its settings: [{place}]({place})."
     )
 
 

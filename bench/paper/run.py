@@ -92,7 +92,8 @@ def train(
     file = results.path(folder, scale, experiment.name, row.name, config.seed)
     place = runs / scale / experiment.name / file.stem
     corpus = corpus_of(config, experiment.scales[scale])
-    trainer = Trainer(config, corpus, place, Processes(0, 1, torch.device("cpu")), on_row=on_row)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    trainer = Trainer(config, corpus, place, Processes(0, 1, device), on_row=on_row)
     if (last := place / "last.safetensors").exists():
         saved = checkpoint.read(last)
         if saved.progress["config"] != config.to_json():
@@ -113,7 +114,7 @@ def train(
         "seed": config.seed,
         "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
         "date": date,
-        "machine": {**machine.describe(), "threads": torch.get_num_threads()},
+        "machine": {**machine.describe(), "threads": torch.get_num_threads(), "device": device.type},
         "versions": versions(machine.PACKAGES),
         "config": config.to_json(),
         "corpus": {"training": fingerprint(corpus), **{name: len(ids) for name, ids in corpus.splits.items()}},
@@ -121,16 +122,16 @@ def train(
         "steps": trainer.total,
         # Of a run that was stopped in between: what it took since, as if it had been so from the first step.
         "cpu_seconds": round(seconds * trainer.total / max(1, trainer.total - first), 1) if seconds else None,
-        **_evaluated(place, corpus, config),
+        **_evaluated(place, corpus, config, device),
         "curve": _curve(place),
     }
     results.write(file, document)
     return document
 
 
-def _evaluated(place: Path, corpus: Corpus, config: TrainConfig) -> dict[str, Any]:
+def _evaluated(place: Path, corpus: Corpus, config: TrainConfig, device: torch.device) -> dict[str, Any]:
     """The best model on the validation and the test text, and m by class of symbol on the latter."""
-    model = checkpoint.read(place / "best.safetensors").build()
+    model = checkpoint.read(place / "best.safetensors").build().to(device)
     measured: dict[str, Any] = {"sharpness": model.sharpness}
     for split in ("valid", "test"):
         boundaries = corpus.boundaries(split) if config.unit == "crnn" else None
