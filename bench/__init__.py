@@ -10,4 +10,6 @@
 | interleave | the workers' rounds |
 | report | from times to a document and tables |
 | machine | what it ran on |
+| training | the speed of training |
+| paper | the paper's experiments, rerun |
 """

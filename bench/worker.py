@@ -59,13 +59,13 @@ class Worker:
 
     def measure(self, scenario: str, amount: int, seconds: float) -> dict[str, Any]:
         made = self._scenarios[scenario]
+        bandwidth: float | None = None
         times, steps = scenarios.measure(made, amount)
         if made.watch is not None:
             from vcdeploy.runtime.cuda import copy_bandwidth
 
             bandwidth = copy_bandwidth(self._working_set[scenario], seconds)
             return {"times": times, "steps": steps, "bandwidth": bandwidth, "device_times": made.device_times}
-        bandwidth = None
         if loading.native_fault() is None:
             from vcdeploy._native import read_bandwidth
 

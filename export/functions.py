@@ -32,7 +32,12 @@ def op_outputs(unit: str) -> list[str]:
 def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, float | int | str]:
     """The attributes of an op node; levels, those of an activation, for int8 only. TensorRT's parser prefers a plugin
     to the function only where both plugin_version and plugin_namespace are written out."""
-    attributes = {"sharpness": sharpness, "epsilon": epsilon, "plugin_version": "1", "plugin_namespace": ""}
+    attributes: dict[str, float | int | str] = {
+        "sharpness": sharpness,
+        "epsilon": epsilon,
+        "plugin_version": "1",
+        "plugin_namespace": "",
+    }
     return attributes if levels is None else {**attributes, LEVELS: levels}
 
 

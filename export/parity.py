@@ -157,7 +157,7 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
 def check_runtime(name: str, runtime: Runtime, network: LanguageModel, batch: int = SEQUENCES) -> list[Difference]:
     """Compare any runtime with PyTorch's network of the very weights it runs; a mask or two may fall either way."""
     tokens, state = _inputs(network, network.embedding.num_embeddings, batch)
-    comparison, chain = _Comparison(network, "f32", frozenset()), _chain(runtime, tokens, state)
+    comparison, chain = _Comparison(network, "f32"), _chain(runtime, tokens, state)
     found = comparison.differences(name, "PyTorch, weights as stored", tokens, chain)
     return found + comparison.at_once(name, runtime, tokens, chain, found)
 

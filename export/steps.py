@@ -117,7 +117,7 @@ def advance(
     rounding: Rounding | None = None,
     of_input: tuple[str, str] = ("", ""),
 ) -> list[str]:
-    """The state after a step: h, for VCLSTM h and c. With a rounding, of_input is what its of_input gave for all of x."""
+    """The state after a step: h, for VCLSTM h and c. of_input: what rounding.of_input gave for all of x."""
     h = state[0]
     hbar, xbar = nodes.add("Mul", e, h), nodes.add("Mul", e, x)
     of_state = ("", "")

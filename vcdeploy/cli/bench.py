@@ -36,16 +36,19 @@ WIDTH = 200  # columns, more than any table takes
 
 
 class Bench(click.Command):
-    """`vcdeploy bench train` is a command of its own; a model in a folder of that name is ./train."""
+    """`vcdeploy bench train` and `bench paper` are commands of their own; a model in a folder train is ./train."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args[:1] != ["train"]:
+        command: click.Command
+        if args[:1] == ["train"]:
+            from vcdeploy.cli.bench_train import train as command
+        elif args[:1] == ["paper"]:
+            from vcdeploy.cli.bench_paper import paper as command
+        else:
             return super().make_context(info_name, args, parent, **extra)
-        from vcdeploy.cli.bench_train import train
-
-        return train.make_context(f"{info_name} train", args[1:], parent, **extra)
+        return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
 
 @click.command(cls=Bench, short_help="Measure a model's speed against dense ones.")
@@ -108,7 +111,8 @@ def bench(
     With --device cuda: TensorRT with our plugin, beside cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units;
     wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
 
-    The speed of training is another matter: see vcdeploy bench train --help.
+    The speed of training is another matter: see vcdeploy bench train --help. The paper's tables and figures are
+    another: see vcdeploy bench paper --help.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""int8 in PyTorch: the reference's steps, with what a matrix multiplies rounded to levels (docs/design.md, section 2)."""
+"""int8 in PyTorch: the reference's steps over activations that are rounded to levels (docs/design.md, section 2)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ class Rounded(TorchFunctionMode):
 
     def __init__(self, dim: int, x: Tensor | None = None, V: Tensor | None = None, push: float = 0.0) -> None:
         super().__init__()
-        self.levels, self.x, self.V, self.push = activation_levels(dim), x, V, push
+        self.levels, self.x, self.V, self.pushed = activation_levels(dim), x, V, push
         self.reach: Tensor | float = 1.0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -47,8 +47,8 @@ class Rounded(TorchFunctionMode):
 
     def _round(self, value: Tensor, reach: Tensor) -> Tensor:
         levels = value * (self.levels / reach)
-        if self.push:
-            levels = torch.where(value == 0, levels, levels + self.push)
+        if self.pushed:
+            levels = torch.where(value == 0, levels, levels + self.pushed)
         return torch.round(levels) * (reach / self.levels)
 
 

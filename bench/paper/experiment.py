@@ -1,0 +1,88 @@
+"""What an experiment is: rows to be trained alike, and compared; at the size of this machine or of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcdeploy.analysis.cost import UNITS
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training.config import TrainConfig
+
+SCALES = ("machine", "paper")
+# What a short run is trained with: more and larger steps than the defaults, which are for longer ones.
+SMALL = {"batch": 16, "lr": 4e-3, "warmup": 100}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large an experiment is; the same for all of its rows.
+
+    settings: fields of TrainConfig. characters, held_out: how much is read of the training text, and of the validation
+    and the test text (symbols, where the corpus is music); None: all.
+    """
+
+    settings: Mapping[str, Any]
+    characters: int | None = None
+    held_out: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model to train.
+
+    settings: what sets it apart, fields of TrainConfig. times: its dim, in multiples of the scale's. matches: the row
+    whose rnn_d, as measured on its validation text, gives this one its dim instead.
+    """
+
+    name: str
+    unit: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    times: float = 1.0
+    matches: str | None = None
+    series: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure. about: what it asks, for the head of its report. settings: of all rows at every scale.
+
+    in_paper: whether the paper has this table. cited: its figures, by row, as the paper prints them; source: where they
+    were read.
+    """
+
+    name: str
+    title: str
+    about: str
+    settings: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    scales: Mapping[str, Scale]
+    score: str = "bits"  # what the report compares: bits, bits_per_character or perplexity
+    classes: bool = False  # whether it also tells m by class of symbol
+    in_paper: bool = True
+    cited: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        names = [row.name for row in self.rows]
+        for row in self.rows:
+            if names.count(row.name) > 1:
+                raise VcdeployError(f"{self.name}: two rows are called {row.name!r}")
+            if row.unit not in UNITS:
+                raise VcdeployError(f"{self.name}, {row.name}: no unit {row.unit!r}; there are {', '.join(UNITS)}")
+            if row.matches is not None and row.matches not in names[: names.index(row.name)]:
+                raise VcdeployError(f"{self.name}, {row.name}: it matches {row.matches!r}, which is no row before it")
+        if (strange := set(self.cited) - set(names)) or (self.cited and not self.source):
+            raise VcdeployError(f"{self.name}: figures of the paper for {sorted(strange)}, or without their source")
+        if set(self.scales) != set(SCALES):
+            raise VcdeployError(f"{self.name}: its scales must be {' and '.join(SCALES)}")
+
+    def row(self, name: str) -> Row:
+        return next(row for row in self.rows if row.name == name)
+
+    def config(self, row: Row, scale: str, seed: int, dim: int | None = None) -> TrainConfig:
+        """The settings of a run; dim: of a row that matches another."""
+        settings = {**self.settings, **self.scales[scale].settings, **row.settings}
+        own = round(settings.pop("dim") * row.times)
+        return TrainConfig(**settings, unit=row.unit, dim=dim or own, seed=seed)

@@ -1,0 +1,24 @@
+"""Beyond the paper: the VCLSTM, two layers, and a scheduler that is taught by the entropy of the prediction."""
+
+from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
+
+BEYOND = Experiment(
+    name="beyond",
+    title="Beyond the paper: VCLSTM, two layers, entropy",
+    about="Penn Treebank by characters. Each variable unit stands beside the dense one of its rnn_d; the first row is "
+    "what the others are to be compared with.",
+    settings={"corpus": "ptb"},
+    rows=(
+        Row("VCLSTM, learn", "vclstm", {"target": 0.4}),
+        Row("LSTM", "lstm", matches="VCLSTM, learn"),
+        Row("VCGRU, entropy", "vcgru", {"target": 0.4, "setting": "entropy"}),
+        Row("VCGRU, 2 layers", "vcgru", {"target": 0.4, "layers": 2}),
+        Row("GRU, 2 layers", "gru", {"layers": 2}, matches="VCGRU, 2 layers"),
+    ),
+    scales={
+        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=1_500_000, held_out=100_000),
+        "paper": Scale({"dim": 1024, "epochs": 10.0}),
+    },
+    classes=True,
+    in_paper=False,
+)

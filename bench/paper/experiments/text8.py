@@ -1,0 +1,24 @@
+"""text8: VCGRUs held to three targets, with a GRU and an RNN."""
+
+from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
+
+TEXT8 = Experiment(
+    name="text8",
+    title="text8",
+    about="What does it cost to compute less? Three VCGRUs of one size, held to a mean m of 0.3, 0.4 and 0.5, and a "
+    "GRU and an RNN with the rnn_d of the middle one. At machine scale the text is a prefix of text8.",
+    settings={},
+    rows=(
+        Row("VCGRU, 0.4", "vcgru", {"target": 0.4}),
+        Row("GRU", "gru", matches="VCGRU, 0.4"),
+        Row("RNN", "rnn", matches="VCGRU, 0.4"),
+        Row("VCGRU, 0.3", "vcgru", {"target": 0.3}),
+        Row("VCGRU, 0.5", "vcgru", {"target": 0.5}),
+    ),
+    scales={
+        "machine": Scale(
+            {"corpus": "text8-prefix", "dim": 128, "epochs": 1.0, **SMALL}, characters=4_000_000, held_out=100_000
+        ),
+        "paper": Scale({"corpus": "text8", "dim": 1024, "epochs": 10.0}),
+    },
+)

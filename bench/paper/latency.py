@@ -1,0 +1,143 @@
+"""Microseconds a character of the trained models: variable and dense ones, in one interleaved run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vcdeploy.bench import interleave
+from vcdeploy.bench.contenders import Contender
+from vcdeploy.bench.paper import results
+from vcdeploy.bench.paper.experiment import Experiment, Row
+from vcdeploy.bench.paper.run import corpus_of
+from vcdeploy.bench.report import rounded
+from vcdeploy.bench.subject import STREAM, Subject
+from vcdeploy.corpora import Vocabulary
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime import loading
+from vcdeploy.training import checkpoint
+from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.evaluate import evaluate_loaded
+from vcdeploy.training.streams import Streams
+from vcdeploy.units import LanguageModel
+
+PRECISIONS = ("f32", "int8")
+ALL_ACTIVE = 20.0  # the scheduler's b of a stand-in: m = 1 within rounding
+
+
+def measure(
+    experiments: tuple[Experiment, ...],
+    scale: str,
+    folder: Path,
+    runs: Path,
+    settings: interleave.Settings,
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Bits and microseconds of every model that can be had of the experiments' first seeds, which share a corpus.
+
+    A variable unit runs in our kernels, in f32 and int8. A dense GRU runs in ONNX Runtime, and beside it the kernel of
+    a VCGRU of its size with m = 1: what that GRU would take in our kernels.
+    """
+    with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
+        place = Path(temporary)
+        contenders: list[Contender] = []
+        about: dict[str, dict[str, Any]] = {}
+        for number, (experiment, row, made) in enumerate(_trained(experiments, scale, folder)):
+            tell(f"exporting {row.name}")
+            model = runs / scale / experiment.name / results.path(folder, scale, experiment.name, row.name, 0).stem
+            saved = checkpoint.read(model / "best.safetensors")
+            file = f"{number}.onnx"
+            _subject(saved).write(place / file)
+            corpus = corpus_of(TrainConfig.from_json(made["config"]), experiment.scales[scale])
+            test = corpus.splits["test"].astype(np.int64)
+            np.save(place / "streams.npy", np.ascontiguousarray(test[: max(STREAM, settings.steps), np.newaxis]))
+            title = f"{row.unit.upper()}-{made['config']['dim']}"
+            if row.unit.startswith("vc"):
+                title += f", m {made['test']['m']:.2f}"
+            for contender, runs_in, series in _ways(row.unit, file, title):
+                bits = made["test"]["bits"]
+                if contender.precision == "int8" and row.unit.startswith("vc"):
+                    tell(f"evaluating {row.name} in int8")
+                    bits = _bits(place / file, test, corpus.vocab)
+                contenders.append(contender)
+                about[contender.name] = {
+                    "model": title, "experiment": experiment.name, "row": row.name, "runs": runs_in, "series": series,
+                    "bits": rounded(bits), "dim": made["config"]["dim"],
+                }  # fmt: skip
+            if row.unit == "gru":
+                _stand_in(saved).write(place / f"{number}-active.onnx")
+        if not contenders:
+            names = " ".join(each.name for each in experiments)
+            raise VcdeployError(f"nothing is trained: run `vcdeploy bench paper run {names}` first")
+        records, absent = interleave.measure(contenders, place, settings, tell)
+    for name, why in absent.items():
+        tell(f"left out: {name}: {why}")
+    return [{**about[record.contender.name], **_figures(record)} for record in records]
+
+
+def _trained(
+    experiments: tuple[Experiment, ...], scale: str, folder: Path
+) -> Iterator[tuple[Experiment, Row, dict[str, Any]]]:
+    for experiment in experiments:
+        for row in experiment.rows:
+            if found := results.of_row(folder, scale, experiment, row.name):
+                yield experiment, row, found[0]
+
+
+def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, str]]:
+    """How a model is run, in words, and the curve it belongs to."""
+    if unit.startswith("vc"):
+        for precision in PRECISIONS:
+            runs = f"our kernels, {precision}"
+            yield (
+                Contender(f"{title}, {runs}", "native", unit, file, "table", precision, table=True),
+                runs,
+                f"{unit.upper()}, {runs}",
+            )
+        return
+    runs = "ONNX Runtime"
+    yield Contender(f"{title}, {runs}", "onnxruntime", unit, file, "dense"), runs, f"{unit.upper()}, {runs}"
+    if unit == "gru":
+        stand_in = replace(Contender("", "native", "vcgru", file.replace(".onnx", "-active.onnx"), "table", table=True))
+        for precision in PRECISIONS:
+            runs = f"our kernels, all active, {precision}"
+            yield replace(stand_in, name=f"{title}, {runs}", precision=precision), runs, f"GRU, {runs}"
+
+
+def _subject(saved: checkpoint.Checkpoint) -> Subject:
+    return Subject(saved.config, saved.vocab, {name: each.numpy() for name, each in saved.model.items()})
+
+
+def _stand_in(saved: checkpoint.Checkpoint) -> Subject:
+    """A VCGRU of the same size and vocabulary, with random weights and m = 1 at every step."""
+    torch.manual_seed(0)
+    model = LanguageModel("vcgru", len(saved.vocab), saved.config["dim"])
+    weights = {name: each.detach().clone().numpy() for name, each in model.state_dict().items()}
+    for part in ("u", "v"):
+        weights[f"unit.layers.0.{part}"][:] = 0
+    weights["unit.layers.0.b"][:] = ALL_ACTIVE
+    return Subject({**saved.config, "unit": "vcgru", "sharpness": 1.0, "epsilon": 1e-3}, saved.vocab, weights)
+
+
+def _bits(file: Path, test: np.ndarray, vocab: Vocabulary) -> float:
+    """Of the test text, with the weights in int8."""
+    model = loading.load(file, "native", "int8", 1)
+    tally, _ = evaluate_loaded(model, Streams(test, 32, 100, exact=True))
+    bits: float = tally.summary(model.config["unit"], model.config["dim"], vocab)["bits"]
+    return bits
+
+
+def _figures(record: interleave.Record) -> dict[str, Any]:
+    """Medians in microseconds a character, over the rounds and by round, and the m that was spent."""
+    found: dict[str, Any] = {"microseconds": {}, "rounds": {}, "m": record.summary["sequence"]["m"]["mean"]}
+    for name, chunks in record.chunks.items():
+        rounds = [rounded(float(np.median(chunk.times)) / chunk.steps / 1e3) for chunk in chunks]
+        found["rounds"][name] = rounds
+        found["microseconds"][name] = rounded(float(np.median(rounds)))
+    return found

@@ -1,0 +1,179 @@
+"""Results as Markdown: a table an experiment, the paper's own figures in a column of their own where they are known."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from vcdeploy.bench.paper import results
+from vcdeploy.bench.paper.experiment import Experiment
+from vcdeploy.bench.paper.experiments import EXPERIMENTS
+
+SCORES = {"bits": "bits per character", "bits_per_character": "bits per character", "perplexity": "perplexity"}
+UNREAD = (
+    "The paper's figures for this are not beside ours: its tables could not be read where this was made, and none is "
+    "given from memory. They belong in `cited` of the experiment's file."
+)
+
+Results = Sequence[dict[str, Any]]  # of one row, by seed
+
+
+def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
+    """The page of an experiment; None where nothing of it has been run."""
+    rows = {row.name: results.of_row(folder, scale, experiment, row.name) for row in experiment.rows}
+    made = [each for found in rows.values() for each in found]
+    if not made:
+        return None
+    parts = [
+        f"# {experiment.title}",
+        experiment.about,
+        _how(experiment, scale, made),
+        _scores(experiment, rows),
+        *([_cited(experiment)] if experiment.cited else [UNREAD] if experiment.in_paper else []),
+    ]
+    missing = [name for name, found in rows.items() if not found]
+    if missing:
+        parts.append(f"Not trained yet: {'; '.join(missing)}.")
+    if experiment.classes and any("classes" in each for each in made):
+        parts += ["## Mean m by class of the symbol read", _classes(rows)]
+    parts.append(_made(made, scale, experiment))
+    return "\n\n".join(parts) + "\n"
+
+
+def _how(experiment: Experiment, scale: str, made: Results) -> str:
+    """The command and the size, from what was really run."""
+    seeds = max(each["seed"] for each in made) + 1
+    config, corpus = made[0]["config"], made[0]["corpus"]
+    command = f"vcdeploy bench paper run {experiment.name}" + (f" --scale {scale}" if scale != "machine" else "")
+    command += f" --seeds {seeds}" if seeds > 1 else ""
+    size = experiment.scales[scale]
+    read = f"{size.characters:,} characters" if size.characters else f"all {corpus['train']:,} symbols"
+    often = "once" if config["epochs"] == 1 else f"{config['epochs']:g} times"
+    held = f"the first {size.held_out:,} characters" if size.held_out else "all"
+    return (
+        f"    {command}\n\n"
+        f"Scale `{scale}`: {read} of training text read {often} by {config['batch']} streams in segments of "
+        f"{config['bptt']}, Adam with a peak rate of {config['lr']:g}; {held} of the validation and of the test text. "
+        f"The same for every row."
+    )
+
+
+def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
+    score = SCORES[experiment.score]
+    head = ["", "D", "mean m", "spread", "rnn_d", "macs a step", "weights", f"{score}, valid", "test", "seeds"]
+    lines = []
+    for name, found in rows.items():
+        if not found:
+            continue
+        test = [each["test"] for each in found]
+        lines.append([
+            name,
+            f"{found[0]['config']['dim']:,}" + (f" × {n}" if (n := found[0]["config"]["layers"]) > 1 else ""),
+            _mean((each["m"] for each in test), 2),
+            _mean((each["m_spread"] for each in test), 2) if "classes" in found[0] else "",
+            _mean((each["rnn_d"] for each in test), 1),
+            _mean((each["macs"] for each in test), 0),
+            f"{found[0]['weights']:,}",
+            scored([each["valid"][experiment.score] for each in found]),
+            scored([each[experiment.score] for each in test]),
+            str(len(found)),
+        ])  # fmt: skip
+        if experiment.cited:
+            lines[-1].append(experiment.cited.get(name, ""))
+    return table([*head, "the paper's"] if experiment.cited else head, lines)
+
+
+def _cited(experiment: Experiment) -> str:
+    return f'"The paper\'s" are the figures the paper prints, for its own sizes and data: {experiment.source}.'
+
+
+def _classes(rows: dict[str, Results]) -> str:
+    """Classes down, variable rows across; the mean over the seeds."""
+    variable = {name: found for name, found in rows.items() if found and "classes" in found[0]}
+    names = list(dict.fromkeys(each for found in variable.values() for each in found[0]["classes"]))
+    lines = []
+    for each in names:
+        cells = [
+            _mean((one["classes"][each]["m"] for one in found if each in one["classes"]), 3)
+            if each in found[0]["classes"]
+            else ""
+            for found in variable.values()
+        ]
+        lines.append([each, *cells])
+    return table(["test text", *variable], lines)
+
+
+def _made(made: Results, scale: str, experiment: Experiment) -> str:
+    """When, where and at what cost."""
+    days = sorted({date.fromisoformat(each["date"][:10]) for each in made})
+    when = f"{days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
+    hours = sum(each["cpu_seconds"] or 0 for each in made) / 3600
+    machine, versions = made[0]["machine"], made[0]["versions"]
+    loads = [each["machine"]["load"] or 0 for each in made]
+    place = f"{scale}/{experiment.name}"
+    return (
+        f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four), macs are exact; D of a row that is "
+        f"matched to another follows from that one's rnn_d on the validation text. Deviations are those between seeds. "
+        f"Made on {when} in {hours:.2f} core-hours on {machine['cores']} cores of an {machine['processor']}, "
+        f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; {min(loads):g} to "
+        f"{max(loads):g} programs wanted a core at the time. Every run, with its settings: [{place}]({place})."
+    )
+
+
+def scored(values: Sequence[float]) -> str:
+    """A mean, with the deviation between seeds where there are several."""
+    mean = f"{statistics.fmean(values):.3f}"
+    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
+
+
+def _mean(values: Iterable[float], digits: int) -> str:
+    return f"{statistics.fmean(values):,.{digits}f}"
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = "|" + "---|" * len(head)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def times(document: dict[str, Any]) -> str:
+    """The page of the figure nobody has: bits against microseconds."""
+    lines = [
+        [
+            each["model"], each["runs"], f"{each['bits']:.3f}", f"{each['m']:.2f}",
+            f"{each['microseconds']['sequence']:.2f}", f"{each['microseconds']['step']:.2f}",
+        ]
+        for each in document["models"]
+    ]  # fmt: skip
+    settings, machine, file = document["settings"], document["machine"], f"{document['scale']}/microseconds.json"
+    about = (
+        "Models of [text8](text8.md) and [front](front.md), all trained alike; each whole language model is timed at "
+        'batch 1 on the test text. "All active" is our kernel with m held at 1, at the size of a dense GRU: the time '
+        "is measured with random weights, the bits are those of the GRU that was trained."
+    )
+    made = (
+        f"Medians of {settings['rounds']} interleaved rounds, a process a contender, {settings['threads']} "
+        f"thread{'s' * (settings['threads'] != 1)}; {document['date'][:10]}, {machine['cores']} cores of an "
+        f"{machine['processor']}, load before the run {machine['load']}. All figures: [{file}]({file})."
+    )
+    head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters a call",
+            "µs, one a call from Python"]  # fmt: skip
+    parts = [
+        "# Bits against microseconds",
+        "![bits per character against microseconds per character](microseconds.svg)",
+        about,
+        f"    vcdeploy bench paper run text8 front\n    {document['command']}",
+        table(head, lines),
+        made,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def index(scale: str, folder: Path) -> list[tuple[Experiment, int, int]]:
+    """Of each experiment, how many rows have a result, and how many there are."""
+    return [
+        (each, sum(bool(results.of_row(folder, scale, each, row.name)) for row in each.rows), len(each.rows))
+        for each in EXPERIMENTS.values()
+    ]

@@ -1,0 +1,35 @@
+"""The files of results: one a run, so that what is finished stays, whatever happens to the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vcdeploy.bench.paper.experiment import Experiment
+from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
+
+
+def path(folder: Path, scale: str, experiment: str, row: str, seed: int) -> Path:
+    plain = "".join(each if each.isalnum() or each in ".-" else "-" for each in row.lower())
+    return folder / scale / experiment / f"{plain}-seed{seed}.json"
+
+
+def write(file: Path, document: dict[str, Any]) -> None:
+    write_atomically(file, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read(file: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise VcdeployError(f"{file} is no whole result ({error}): remove it, and run the experiment again") from error
+    return document
+
+
+def of_row(folder: Path, scale: str, experiment: Experiment, row: str) -> list[dict[str, Any]]:
+    """The results of a row, by seed."""
+    pattern = path(folder, scale, experiment.name, row, 0).name.replace("-seed0.json", "-seed[0-9]*.json")
+    found = [read(file) for file in (folder / scale / experiment.name).glob(pattern)]
+    return sorted((each for each in found if each["row"] == row), key=lambda each: each["seed"])

@@ -1,0 +1,163 @@
+"""From a row and a seed to a result: train, or go on where training stopped, and evaluate the best model."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vcdeploy.analysis.spending import by_class
+from vcdeploy.bench import machine
+from vcdeploy.bench.paper import results
+from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
+from vcdeploy.bench.paper.matching import matched_dim
+from vcdeploy.corpora import Corpus, load
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training import checkpoint
+from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.distributed import Processes
+from vcdeploy.training.evaluate import evaluate
+from vcdeploy.training.loop import Trainer, fingerprint
+from vcdeploy.training.streams import Streams
+from vcdeploy.versions import versions
+
+KEPT = ("step", "epoch", "bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "sharpness", "weight")
+
+
+def pending(experiment: Experiment, scale: str, seeds: int, folder: Path) -> Iterator[tuple[Row, int, TrainConfig]]:
+    """What has no result yet, in the order to train it: all rows with the first seed, then with the next.
+
+    A result of other settings than the experiment's is an error. It yields lazily: the dim of a row that matches
+    another is known once that has its result.
+    """
+    for seed in range(seeds):
+        for row in experiment.rows:
+            config = settle(experiment, row, scale, seed, folder)
+            file = results.path(folder, scale, experiment.name, row.name, seed)
+            if not file.exists():
+                yield row, seed, config
+            elif (made := results.read(file)["config"]) != config.to_json():
+                raise VcdeployError(f"{file} was made with other settings ({_difference(made, config)}): move it away "
+                                    f"to train this row again")  # fmt: skip
+
+
+def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path) -> TrainConfig:
+    """The settings of a run; of a row that matches another, with the dim that follows from that one's first seed."""
+    config = experiment.config(row, scale, seed)
+    if row.matches is None:
+        return config
+    file = results.path(folder, scale, experiment.name, row.matches, 0)
+    rnn_d = results.read(file)["valid"]["rnn_d"]
+    share = 0.0
+    if row.unit == "crnn":
+        share = float(corpus_of(config, experiment.scales[scale]).boundaries("valid").mean())
+    return replace(config, dim=matched_dim(row.unit, rnn_d, budget=config.budget, boundaries=share))
+
+
+def corpus_of(config: TrainConfig, scale: Scale) -> Corpus:
+    return _shortened(config.corpus, config.kind, config.buffer, scale.characters, scale.held_out)
+
+
+@lru_cache(maxsize=4)
+def _shortened(source: str, kind: str | None, buffer: int, characters: int | None, held_out: int | None) -> Corpus:
+    """The corpus, cut off after so many characters (symbols, of music)."""
+    whole = load(source, kind=kind, buffer=buffer)
+    lengths = {"train": characters, "valid": held_out, "test": held_out}
+    period = whole.vocab.period
+    ends = {name: None if length is None else length * period for name, length in lengths.items()}
+    return replace(whole, splits={name: ids[: ends[name]] for name, ids in whole.splits.items()})
+
+
+def train(
+    experiment: Experiment,
+    row: Row,
+    scale: str,
+    config: TrainConfig,
+    folder: Path,
+    runs: Path,
+    on_row: Callable[[dict[str, Any]], None] = lambda row: None,
+) -> dict[str, Any]:
+    """The result of one run, which is also written to its file. Its checkpoints lie below `runs`.
+
+    Raises vcdeploy.training.loop.Interrupted on SIGINT or SIGTERM; called again, it goes on from there.
+    """
+    file = results.path(folder, scale, experiment.name, row.name, config.seed)
+    place = runs / scale / experiment.name / file.stem
+    corpus = corpus_of(config, experiment.scales[scale])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    trainer = Trainer(config, corpus, place, Processes(0, 1, device), on_row=on_row)
+    if (last := place / "last.safetensors").exists():
+        saved = checkpoint.read(last)
+        if saved.progress["config"] != config.to_json():
+            other = _difference(saved.progress["config"], config)
+            raise VcdeployError(
+                f"{place} holds a run with other settings ({other}): move it away to train this row anew"
+            )
+        trainer.restore(saved)
+    place.mkdir(parents=True, exist_ok=True)
+    began, first = time.process_time(), trainer.step
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    trainer.run()
+    seconds = time.process_time() - began
+    document = {
+        "experiment": experiment.name,
+        "row": row.name,
+        "scale": scale,
+        "seed": config.seed,
+        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+        "date": date,
+        "machine": {**machine.describe(), "threads": torch.get_num_threads(), "device": device.type},
+        "versions": versions(machine.PACKAGES),
+        "config": config.to_json(),
+        "corpus": {"training": fingerprint(corpus), **{name: len(ids) for name, ids in corpus.splits.items()}},
+        "weights": sum(each.numel() for each in trainer.model.parameters()),
+        "steps": trainer.total,
+        # Of a run that was stopped in between: what it took since, as if it had been so from the first step.
+        "cpu_seconds": round(seconds * trainer.total / max(1, trainer.total - first), 1) if seconds else None,
+        **_evaluated(place, corpus, config, device),
+        "curve": _curve(place),
+    }
+    results.write(file, document)
+    return document
+
+
+def _evaluated(place: Path, corpus: Corpus, config: TrainConfig, device: torch.device) -> dict[str, Any]:
+    """The best model on the validation and the test text, and m by class of symbol on the latter."""
+    model = checkpoint.read(place / "best.safetensors").build().to(device)
+    measured: dict[str, Any] = {"sharpness": model.sharpness}
+    for split in ("valid", "test"):
+        boundaries = corpus.boundaries(split) if config.unit == "crnn" else None
+        streams = Streams(
+            corpus.splits[split],
+            config.batch,
+            config.bptt,
+            boundaries=boundaries,
+            exact=True,
+            period=corpus.vocab.period,
+        )
+        tally, m = evaluate(model, streams)
+        measured[split] = tally.summary(config.unit, config.dim, corpus.vocab)
+    if model.has_scheduler:
+        measured["classes"] = by_class(m, corpus.classes("test"))
+    return measured
+
+
+def _curve(place: Path) -> list[dict[str, Any]]:
+    """What validation showed as training went."""
+    rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    return [{name: row[name] for name in KEPT if name in row} for row in rows if row["split"] == "valid"]
+
+
+def _difference(made: dict[str, Any], config: TrainConfig) -> str:
+    now = config.to_json()
+    names = [name for name in sorted({*made, *now}) if made.get(name) != now.get(name)]
+    return ", ".join(f"{name} {made.get(name)}, now {now.get(name)}" for name in names)

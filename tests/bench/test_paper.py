@@ -1,0 +1,229 @@
+"""`vcdeploy bench paper`: its definitions, a tiny experiment from training to the pages, and going on after a stop."""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from vcdeploy.analysis import cost
+from vcdeploy.bench.paper import report, results, run
+from vcdeploy.bench.paper.experiment import SCALES, Experiment, Row, Scale
+from vcdeploy.bench.paper.experiments import EXPERIMENTS
+from vcdeploy.bench.paper.matching import matched_dim
+from vcdeploy.cli import main
+from vcdeploy.corpora.catalogue import CATALOGUE
+from vcdeploy.errors import VcdeployError
+from vcdeploy.training.loop import Interrupted
+
+TINY = {"dim": 16, "batch": 4, "bptt": 20, "epochs": 1.0, "warmup": 5}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = random.Random(2)
+    path = tmp_path_factory.mktemp("text") / "small.txt"
+    path.write_text("\n".join(" ".join(draw.choices(["the", "prime", "minister"], k=8)) for _ in range(110)))
+    return path
+
+
+@pytest.fixture
+def tiny(text: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """An experiment like the real ones, known by the name `tiny` to the command."""
+    made = Experiment(
+        name="tiny", title="A tiny one", about="Nothing is asked here.", settings={"corpus": str(text)},
+        rows=(
+            Row("VCRNN", "vcrnn", {"target": 0.4}, series="learn"),
+            Row("RNN", "rnn", matches="VCRNN", series="RNN"),
+            Row("CRNN", "crnn", matches="VCRNN"),
+        ),
+        scales={"machine": Scale(TINY, characters=2000, held_out=300), "paper": Scale({**TINY, "dim": 32})},
+        classes=True,
+    )  # fmt: skip
+    monkeypatch.setitem(EXPERIMENTS, "tiny", made)
+    return made
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    yield lambda *words: CliRunner().invoke(main, ["bench", "paper", *words])
+    torch.set_num_threads(threads)
+
+
+def paper_file(*parts: str) -> Any:
+    return json.loads(Path("docs/results/paper", *parts).read_text())
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_row_is_a_run_at_both_scales(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for scale in SCALES:
+        for row in experiment.rows:
+            config = experiment.config(row, scale, 3)
+            assert config.unit == row.unit and config.seed == 3 and config.corpus in CATALOGUE
+    for row in experiment.rows:
+        if row.matches:
+            assert not experiment.row(row.matches).matches, "the matched row is one whose size is given"
+    files = {results.path(Path(), "machine", name, row.name, 0) for row in experiment.rows}
+    assert len(files) == len(experiment.rows)
+
+
+def bad(**changes: Any) -> Experiment:
+    return replace(EXPERIMENTS["music"], **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rows": (Row("A", "rnn"), Row("A", "gru"))}, "two rows are called 'A'"),
+        ({"rows": (Row("A", "elman"),)}, "no unit 'elman'"),
+        ({"rows": (Row("A", "rnn", matches="B"), Row("B", "vcrnn"))}, "no row before it"),
+        ({"scales": {"machine": Scale({})}}, "must be machine and paper"),
+        ({"cited": {"VCRNN": "1.0"}}, "without their source"),
+        ({"cited": {"VCGRU": "1.0"}, "source": "table 9"}, "VCGRU"),
+    ],
+)
+def test_a_wrong_definition_is_refused(changes: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(VcdeployError, match=said):
+        bad(**changes)
+
+
+@pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
+def test_a_matched_dense_unit_costs_as_much(unit: str) -> None:
+    dim = matched_dim(unit, 300.0)
+    assert cost.rnn_d(unit, dim, [dim**2]) == pytest.approx(300, abs=1.01)
+
+
+def test_a_matched_crnn_counts_its_slow_layer_at_boundaries_only() -> None:
+    dim = matched_dim("crnn", 300.0, boundaries=0.2)
+    assert cost.rnn_d("crnn", dim, [dim**2, 0.2 * dim**2]) == pytest.approx(300, abs=1)
+    assert matched_dim("crnn", 300.0) == 300 > dim
+
+
+def test_a_matched_variable_unit_is_as_much_larger_as_its_budget_says() -> None:
+    assert matched_dim("vcrnn", 160.0, budget=0.4) == 400
+
+
+def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -> None:
+    result = here("run", "tiny", "--seeds", "2")
+    assert result.exit_code == 0, result.output
+    made = paper_file("machine", "tiny", "vcrnn-seed0.json")
+    assert (made["experiment"], made["row"], made["seed"], made["scale"]) == ("tiny", "VCRNN", 0, "machine")
+    assert {"command", "date", "machine", "versions"} <= set(made) and made["corpus"]["train"] == 2000
+    assert "processor" in made["machine"] and made["classes"]["white space"]["symbols"] > 0
+    assert made["curve"][-1]["bits"] == pytest.approx(made["valid"]["bits"], abs=1e-3)
+    dense = paper_file("machine", "tiny", "rnn-seed1.json")
+    assert dense["config"]["dim"] == round(made["valid"]["rnn_d"]) and dense["seed"] == 1 and "classes" not in dense
+    crnn = paper_file("machine", "tiny", "crnn-seed0.json")
+    assert crnn["config"]["dim"] < dense["config"]["dim"]
+    assert crnn["valid"]["rnn_d"] == pytest.approx(made["valid"]["rnn_d"], abs=1.5)
+
+    assert here("run", "tiny", "--seeds", "2").output == "", "what has a result is not trained again"
+    assert "3 of 3" in next(line for line in here("list").output.splitlines() if line.strip().startswith("tiny"))
+
+    result = here("report")
+    assert result.exit_code == 0, result.output
+    page = Path("docs/results/paper/tiny.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("| RNN |"))
+    assert f"| {dense['config']['dim']} |" in line and " ± " in line and "| 2 |" in line
+    assert "not beside ours" in page and "the paper's |" not in page and "white space" in page
+    figure = Path("docs/results/paper/tiny.svg").read_bytes()
+    here("report")
+    assert Path("docs/results/paper/tiny.svg").read_bytes() == figure and figure.startswith(b"<?xml")
+
+
+def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callable[..., Result]) -> None:
+    assert here("run", "tiny").exit_code == 0
+    cited = replace(tiny, cited={"RNN": "RNN-512: 9.9"}, source="its table 7")
+    page = report.page(cited, "machine", Path("docs/results/paper"))
+    assert page is not None and "not beside ours" not in page and "its table 7" in page
+    rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("|")}
+    assert rows["| RNN"].endswith("| RNN-512: 9.9 |") and rows["| VCRNN"].endswith("|  |")
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, runs = tiny.rows[0], tmp_path / "runs"
+    config = run.settle(tiny, row, "machine", 0, tmp_path)
+    whole = run.train(tiny, row, "machine", config, tmp_path / "whole", runs / "whole")
+    stop = run.Trainer._step
+
+    def stopping(trainer: run.Trainer) -> None:
+        stop(trainer)
+        if trainer.step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.Trainer, "_step", stopping)
+        with pytest.raises(Interrupted):
+            run.train(tiny, row, "machine", config, tmp_path, runs)
+    assert not list(tmp_path.glob("machine/tiny/*.json")), "no result before the end"
+    with pytest.raises(VcdeployError, match=r"other settings \(lr 0.002, now 0.001\)"):
+        run.train(tiny, row, "machine", replace(config, lr=0.001), tmp_path, runs)
+    resumed = run.train(tiny, row, "machine", config, tmp_path, runs)
+    assert resumed["test"] == whole["test"] and resumed["steps"] == whole["steps"] > 7
+
+
+def test_a_result_of_other_settings_is_not_taken_for_one(tiny: Experiment, tmp_path: Path) -> None:
+    row = tiny.rows[0]
+    config = run.settle(tiny, row, "machine", 0, tmp_path)
+    run.train(tiny, row, "machine", config, tmp_path, tmp_path / "runs")
+    assert [each[0].name for each in run.pending(replace(tiny, rows=(row,)), "machine", 1, tmp_path)] == []
+    other = replace(tiny, rows=(replace(row, settings={"target": 0.2}),))
+    with pytest.raises(VcdeployError, match=r"target 0.4, now 0.2"):
+        list(run.pending(other, "machine", 1, tmp_path))
+
+
+def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[..., Result]) -> None:
+    """The models are tiny; times are only said to be there, and of the right models."""
+    from vcdeploy.bench import interleave
+    from vcdeploy.bench.paper import latency, plots
+
+    rows = (Row("VCGRU", "vcgru", {"target": 0.4}), Row("GRU", "gru", matches="VCGRU"))
+    small = replace(tiny, rows=rows)
+    folder, runs = Path("results"), Path("runs")
+    for row, _, config in run.pending(small, "machine", 1, folder):
+        run.train(small, row, "machine", config, folder, runs)
+    settings = interleave.Settings(("sequence", "step"), 1, 10, 2, 0.001, 0)
+    models = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+    ways = [each["runs"] for each in models]
+    assert ways == [
+        "our kernels, f32", "our kernels, int8", "ONNX Runtime", "our kernels, all active, f32",
+        "our kernels, all active, int8",
+    ]  # fmt: skip
+    trained = results.read(results.path(folder, "machine", "tiny", "VCGRU", 0))
+    assert models[0]["bits"] == pytest.approx(trained["test"]["bits"], abs=1e-4)
+    assert models[1]["bits"] == pytest.approx(trained["test"]["bits"], abs=0.05)
+    assert models[0]["m"] < 0.9 and models[2]["m"] == 1 and models[3]["m"] > 0.999
+    assert all(each["microseconds"][name] > 0 for each in models for name in ("sequence", "step"))
+    assert plots.svg(plots.front(models)).startswith(b"<?xml")
+    document = {
+        "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
+        "machine": {"cores": 1, "processor": "P", "load": 0}, "date": "2026-01-01", "scale": "machine",
+    }  # fmt: skip
+    assert report.times(document).count("our kernels") == 4
+
+
+def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
+    result = here("run", "musik")
+    assert result.exit_code == 1 and "no experiment 'musik'; did you mean music?" in result.output
+    result = here("report")
+    assert result.exit_code == 1 and "holds no results" in result.output
+    result = here("time")
+    assert result.exit_code == 1 and "run `vcdeploy bench paper run text8 front` first" in result.output
+    assert here("run", "--scale", "huge").exit_code == 2
+    file = Path("docs/results/paper/machine/music/vcrnn-seed0.json")
+    file.parent.mkdir(parents=True)
+    file.write_text('{"row":')
+    result = here("list")
+    assert result.exit_code == 1 and "is no whole result" in result.output and "remove it" in result.output

@@ -1,0 +1,181 @@
+"""`vcdeploy bench paper`: the paper's tables and figures, rerun."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdeploy import extras
+from vcdeploy.errors import VcdeployError
+
+if TYPE_CHECKING:
+    from vcdeploy.bench.paper.experiment import Experiment
+
+RESULTS = Path("docs/results/paper")  # of a checkout
+RUNS = Path("runs/paper")
+TIMES = "microseconds.json"
+
+_scale = click.option("--scale", type=click.Choice(["machine", "paper"]), default="machine", show_default=True,
+                      help="How large: for a few core-hours, or as in the paper.")  # fmt: skip
+_results = click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
+                        show_default=True, help="Folder of the results.")  # fmt: skip
+_runs = click.option("--runs", type=click.Path(file_okay=False, path_type=Path), default=RUNS, show_default=True,
+                     help="Folder of the checkpoints.")  # fmt: skip
+
+
+@click.group()
+def paper() -> None:
+    """Rerun the tables and figures of "Variable Computation in Recurrent Neural Networks" (ICLR 2017), and some more.
+
+    Models are trained at the scale of this machine, or at the paper's. What is trained stays: every command goes on
+    from the results that are there.
+    """
+
+
+@paper.command("list", short_help="List the experiments.")
+@_scale
+@_results
+def list_(scale: str, results: Path) -> None:
+    """List the experiments, and how many of their rows have a result."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from vcdeploy.bench.paper import report
+
+    table = Table("experiment", "rows done", "subject", box=None)
+    for experiment, done, rows in report.index(scale, results):
+        table.add_row(experiment.name, f"{done} of {rows}", experiment.title)
+    Console(highlight=False).print(table)
+
+
+@paper.command(short_help="Train what has no result yet.")
+@click.argument("names", metavar="[EXPERIMENT]...", nargs=-1)
+@_scale
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds of each row, from 0.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
+@_results
+@_runs
+@click.pass_context
+def run(
+    ctx: click.Context, names: tuple[str, ...], scale: str, seeds: int, threads: int, results: Path, runs: Path
+) -> None:
+    """Train the rows of each EXPERIMENT that have no result yet. [default: of all]
+
+    A finished run is a JSON file below --results. A run that was stopped goes on where it was. Rows are trained with
+    the first seed, all of them, before the next.
+    """
+    for module in ("torch", "safetensors"):
+        extras.require(module, for_="vcdeploy bench paper run")
+    import torch
+
+    from vcdeploy.bench.paper import run as runner
+    from vcdeploy.training.loop import Interrupted
+
+    chosen = _experiments(names)
+    torch.set_num_threads(threads)
+    for experiment in chosen:
+        for row, seed, config in runner.pending(experiment, scale, seeds, results):
+            click.echo(f"{experiment.name} · {row.name} · D {config.dim} · seed {seed}", nl=False)
+            try:
+                made = runner.train(experiment, row, scale, config, results, runs)
+            except Interrupted as stop:
+                click.echo(f"\nstopped by {stop}, saved: the same command goes on")
+                ctx.exit(128 + stop.number)
+            score = made["test"][experiment.score]
+            click.echo(f" · test {score:.4f} · m {made['test']['m']:.3f} · rnn_d {made['test']['rnn_d']:.0f}"
+                       f" · {made['cpu_seconds']:.0f} s of CPU")  # fmt: skip
+
+
+@paper.command(short_help="Render the results.")
+@_scale
+@_results
+def report(scale: str, results: Path) -> None:
+    """Render all results as Markdown and figures, beside them in --results."""
+    extras.require("matplotlib", for_="vcdeploy bench paper report")
+    from vcdeploy.bench.paper import plots
+    from vcdeploy.bench.paper import report as pages
+    from vcdeploy.bench.paper import results as files
+    from vcdeploy.bench.paper.experiments import EXPERIMENTS
+    from vcdeploy.files import write_atomically
+
+    written: dict[str, bytes] = {}
+    for experiment in EXPERIMENTS.values():
+        page = pages.page(experiment, scale, results)
+        if page is not None:
+            written[f"{experiment.name}.md"] = page.encode()
+        if any(row.series for row in experiment.rows):
+            figure = plots.against_computation(experiment, scale, results)
+            if figure is not None:
+                written[f"{experiment.name}.svg"] = plots.svg(figure)
+    times = results / scale / TIMES
+    if times.exists():
+        document = files.read(times)
+        written["microseconds.md"] = pages.times(document).encode()
+        written["microseconds.svg"] = plots.svg(plots.front(document["models"]))
+    if not written:
+        raise VcdeployError(f"{results / scale} holds no results: make some with `vcdeploy bench paper run`")
+    for name, content in written.items():
+        write_atomically(results / name, content)
+        click.echo(f"wrote {results / name}")
+
+
+@paper.command(short_help="Measure the microseconds of the trained models.")
+@_scale
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters of a sequence.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of each contender.")
+@_results
+@_runs
+def time(scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
+    """Measure how long the models of `text8` and `front` take for a character.
+
+    Each has a process of its own and they take turns. Needs the machine for itself.
+    """
+    for module in ("torch", "safetensors", "onnxruntime"):
+        extras.require(module, for_="vcdeploy bench paper time")
+    from rich.console import Console
+
+    from vcdeploy.bench import interleave, machine
+    from vcdeploy.bench.paper import latency
+    from vcdeploy.bench.paper import results as files
+    from vcdeploy.cli.bench import ended_by_sigterm
+    from vcdeploy.versions import versions
+
+    settings = interleave.Settings(("sequence", "step"), threads, steps, rounds, 0.03, 0)
+    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        models = latency.measure(tuple(_experiments(("text8", "front"))), scale, results, runs, settings, status.update)
+    document = {
+        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+        "date": begun.isoformat(timespec="seconds"),
+        "scale": scale,
+        "machine": about_machine,
+        "versions": versions(machine.PACKAGES),
+        "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
+        "models": models,
+    }
+    files.write(results / scale / TIMES, document)
+    for each in models:
+        took = each["microseconds"]
+        click.echo(f"{each['model']} · {each['runs']} · {each['bits']:.3f} bits · {took['sequence']:.2f} µs · "
+                   f"{took['step']:.2f} µs a single step")  # fmt: skip
+
+
+def _experiments(names: tuple[str, ...]) -> list[Experiment]:
+    from difflib import get_close_matches
+
+    from vcdeploy.bench.paper.experiments import EXPERIMENTS
+
+    for name in names:
+        if name not in EXPERIMENTS:
+            near = get_close_matches(name, EXPERIMENTS, n=1)
+            raise VcdeployError(
+                f"no experiment {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+                + f" There are: {', '.join(EXPERIMENTS)}"
+            )  # fmt: skip
+    return [EXPERIMENTS[name] for name in names or EXPERIMENTS]
