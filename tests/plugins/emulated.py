@@ -71,7 +71,8 @@ def emulate(
     )
     T, B, D = X.shape
     outputs = [np.full(shape, np.nan, activation) for shape in ((T, B, D), (B, D), (T, B), *(c.shape for c in cell))]
-    tensors: list[NDArray[Any] | None] = [X, H0, U, V, u, v, b, *(cell or [None]), *outputs, *([] if cell else [None])]
+    none: list[NDArray[Any] | None] = [] if cell else [None]
+    tensors = [X, H0, U, V, u, v, b, *cell, *none, *outputs, *none]
     pointers = (ctypes.c_void_p * 12)(*(None if each is None else each.ctypes.data for each in tensors))
     scope, name = launch.without or ("block", None)
     barrier = -1 if name is None else BARRIERS.index(name)
