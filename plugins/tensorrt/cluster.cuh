@@ -6,9 +6,9 @@
 // step is bound by barriers alone. Estimates in microseconds a step (m = 0.4; reading + barriers), not run on a GPU:
 //
 //     |             | bytes a step, f32 | A100, L4    | H100      | H100, half weights |
-//     | VCRNN-512   | 377 KB            | no clusters | 0.4 + 0.3 | 0.2 + 0.3          |
-//     | VCGRU-512   | 1.13 MB           | no clusters | 1.3 + 0.6 | 0.6 + 0.6          |
-//     | VCLSTM-512  | 1.51 MB           | no clusters | 1.7 + 0.3 | 0.8 + 0.3          |
+//     | VCRNN-512   | 360 KB            | no clusters | 0.4 + 0.3 | 0.2 + 0.3          |
+//     | VCGRU-512   | 1.08 MB           | no clusters | 1.2 + 0.6 | 0.6 + 0.6          |
+//     | VCLSTM-512  | 1.44 MB           | no clusters | 1.6 + 0.3 | 0.8 + 0.3          |
 //     | VCGRU-1024  | 4.17 MB           | no clusters | 4.6 + 0.6 | 2.3 + 0.6          |
 #pragma once
 

@@ -7,6 +7,7 @@ here; `make ptxas` compiles all.
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,17 @@ def built() -> Path:
     """The folder of the plugin and its host test, compiled where sources have changed since the last time."""
     if not os.environ.get("TENSORRT_INCLUDE_DIR"):
         pytest.skip("needs TensorRT's headers: set TENSORRT_INCLUDE_DIR to the folder that holds NvInfer.h")
-    if not (shutil.which("nvcc") or os.environ.get("CUDACXX") or Path("/usr/local/cuda/bin/nvcc").is_file()):
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if not nvcc:
         pytest.skip("needs nvcc: install the CUDA toolkit, or set CUDACXX")
-    build = ROOT / "build" / "tensorrt"
+    build, fake = ROOT / "build" / "tensorrt", ROOT / "build" / "fake_nvinfer"
+    fake.mkdir(parents=True, exist_ok=True)
+    headers, source = os.environ["TENSORRT_INCLUDE_DIR"], ROOT / "tests" / "plugins" / "fake_nvinfer.cpp"
+    flags = "-x", "c++", "-std=c++17", "-shared", "-cudart", "none", "-Xcompiler", "-fPIC", "-isystem", headers
+    configure = "cmake", "-S", SOURCES, "-B", build, "-G", "Ninja"
     for command in (
-        ("cmake", "-S", SOURCES, "-B", build, "-G", "Ninja", "-DVCDEPLOY_CUDA_ARCHITECTURES=90"),
+        (nvcc, *flags, source, "-o", fake / "libnvinfer.so"),
+        (*configure, "-DVCDEPLOY_CUDA_ARCHITECTURES=90", f"-DTENSORRT_LIBRARY_DIR={fake}"),
         ("cmake", "--build", build, "--target", "all", "host_test"),
     ):
         done = run(*command)
@@ -51,6 +58,13 @@ def test_the_library_needs_no_tensorrt_and_exports_two_functions(built: Path) ->
     assert "NEEDED" in needed and "nvinfer" not in needed and "cudart" not in needed
     exported = run("nm", "--dynamic", "--defined-only", library).stdout
     assert {line.split()[-1] for line in exported.splitlines()} == {"getCreators", "setLoggerFinder"}
+
+
+def test_the_twin_registers_the_creators_when_it_is_loaded(built: Path) -> None:
+    library = built / "libvcdeploy_tensorrt_register.so"
+    done = run(sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r})")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["VCRNN 1 ''", "VCGRU 1 ''", "VCLSTM 1 ''"]
 
 
 def test_a_missing_header_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
