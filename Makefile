@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 NATIVE := CMakeLists.txt $(shell find plugins -name CMakeLists.txt -o -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pictures fuzz lint format clean
+.PHONY: help setup demo test pictures fuzz ptxas lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,11 @@ fuzz: setup  ## load thousands of damaged model files, with the native code buil
 	$(BIN)/python tests/fuzz.py --count 500 --kind checkpoint
 	$(BIN)/python tests/fuzz.py --count 300 --backend onnxruntime
 	$(BIN)/python tests/fuzz.py --count 300 --backend torch
+
+# Every architecture, one after the other: two to three minutes of processor time.
+ptxas:  ## compile the CUDA kernels for every GPU and note what ptxas says (docs/results/ptxas.md); needs nvcc
+	$(PYTHON) plugins/tensorrt/ptxas.py > build/ptxas.md
+	mv build/ptxas.md docs/results/ptxas.md
 
 lint: setup  ## check style and types
 	$(BIN)/ruff check .

@@ -9,10 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "block.cuh"
-#include "cluster.cuh"
 #include "emulator.h"
-#include "grid.cuh"
+#include "needs.cuh"
 
 namespace {
 
@@ -110,6 +108,24 @@ extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* 
         for (const auto& [scope, name] : places)
             if (count < room) passed[count++] = int(scope) * 100 + name;
         return count;
+    } catch (const std::exception& error) {
+        std::snprintf(message, length, "%s", error.what());
+        return -1;
+    }
+}
+
+// The plan for `gates` 1, 3 or 4. device: major, multiprocessors, bytes of shared memory, cooperative; wanted: Path.
+// found: path, blocks, members, alone, on_chip, shared bytes, bytes of workspace. Returns 0, or -1 with a message.
+extern "C" int vcdeploy_plan(int gates, int weight_bytes, int B, int D, const int* device, int wanted, long long* found,
+                             char* message, int length) {
+    try {
+        const Unit unit = gates == 1 ? Unit::vcrnn : gates == 3 ? Unit::vcgru : Unit::vclstm;
+        const Device here{device[0], device[1], std::size_t(device[2]), device[3] != 0};
+        const Plan best = plan(unit, std::size_t(weight_bytes), B, D, needs_of(unit, D), here, Path(wanted));
+        const long long numbers[] = {int(best.path), best.blocks, best.members, best.alone, best.on_chip,
+                                     (long long)best.shared_bytes, (long long)needed_workspace(unit, B, D)};
+        std::copy(std::begin(numbers), std::end(numbers), found);
+        return 0;
     } catch (const std::exception& error) {
         std::snprintf(message, length, "%s", error.what());
         return -1;

@@ -3,9 +3,7 @@
 
 #include <cstdint>
 
-#include "block.cuh"
-#include "cluster.cuh"
-#include "grid.cuh"
+#include "needs.cuh"
 
 namespace vcdeploy {
 namespace {
@@ -91,16 +89,6 @@ auto with_kernels(Unit unit, Types types, const Use& use) {
     }
 }
 
-template <class Kind>
-Needs needs_of(int D) {
-    return {block_numbers<Kind>(D) * sizeof(float), cluster_numbers<Kind>(D) * sizeof(float),
-            grid_numbers<Kind>(D, true) * sizeof(float), grid_numbers<Kind>(D, false) * sizeof(float)};
-}
-
-Needs needs_of(Unit unit, int D) {
-    return unit == Unit::vcrnn ? needs_of<VCRNN>(D) : unit == Unit::vcgru ? needs_of<VCGRU>(D) : needs_of<VCLSTM>(D);
-}
-
 void check(cudaError_t error, const char* what) {
     if (error != cudaSuccess)
         throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
@@ -108,13 +96,7 @@ void check(cudaError_t error, const char* what) {
 
 }  // namespace
 
-std::size_t workspace_bytes(Unit unit, int B, int D) {
-    // What fits the shared memory of the smallest GPU needs no rooms in the workspace.
-    const int rooms = needs_of(unit, D).grid <= 64 * 1024 ? 0 : kMostRooms;
-    const std::size_t numbers = unit == Unit::vcgru ? grid_workspace_numbers<VCGRU>(D, B, rooms)
-                                                    : grid_workspace_numbers<VCRNN>(D, B, rooms);
-    return numbers * sizeof(float);
-}
+std::size_t workspace_bytes(Unit unit, int B, int D) { return needed_workspace(unit, B, D); }
 
 Plan prepared(Unit unit, Types types, int B, int D, Path wanted) {
     int device = 0;
@@ -128,7 +110,7 @@ Plan prepared(Unit unit, Types types, int B, int D, Path wanted) {
                       std::size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
                       attribute(cudaDevAttrCooperativeLaunch) != 0};
     const std::size_t weight_bytes = types == Types::f32 ? 4 : 2;
-    const Plan found = plan(unit, weight_bytes, B, D, needs_of(unit, D), here, wanted, kClusterBlocks);
+    const Plan found = plan(unit, weight_bytes, B, D, needs_of(unit, D), here, wanted);
     check(with_kernels(unit, types, [&](auto kernels) { return kernels.prepare(found, here.multiprocessors); }),
           "the kernel can't be launched on this GPU");
     return found;

@@ -17,6 +17,7 @@ enum class Path { automatic, block, cluster, grid };
 
 constexpr int kThreads = 512;    // of every block
 constexpr int kWarpsOfBlock = kThreads / 32;
+constexpr std::size_t kLeastSharedBytes = 64 * 1024;  // that a block may ask for on any GPU from compute capability 7.5 on
 constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
 
 constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Unit::vcgru ? 3 : 4; }
@@ -31,6 +32,7 @@ struct Device {
 // Bytes of shared memory a block needs: what block.cuh, cluster.cuh and grid.cuh say.
 struct Needs {
     std::size_t block, cluster, grid, grid_off_chip;
+    int cluster_blocks;  // of a cluster
 };
 
 struct Plan {
@@ -46,8 +48,8 @@ constexpr double kClusterBarrier = 0.3;       // microseconds
 constexpr double kGridBarrier = 1.5;
 
 // The path with the shortest step, at m = 0.5. Throws std::invalid_argument where `wanted` can't run here.
-inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device, Path wanted,
-                 int cluster_blocks) {
+inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device, Path wanted) {
+    const int cluster_blocks = needs.cluster_blocks;
     const auto up = [](int a, int b) { return (a + b - 1) / b; };
     const double barriers = unit == Unit::vcgru ? 2 : 1;
     const auto bytes = [&](double active) { return 2.0 * gates_of(unit) * active * active * weight_bytes; };

@@ -95,3 +95,36 @@ def emulate(
     if count < 0:
         raise EmulatorFault(message.value.decode())
     return outputs, {(SCOPES[each // 100], BARRIERS[each % 100]) for each in passed[:count]}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What plugins/tensorrt/plan.h chose."""
+
+    path: str
+    blocks: int
+    members: int
+    alone: int
+    on_chip: bool
+    shared_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """As far as a plan depends on it."""
+
+    major: int
+    multiprocessors: int
+    shared_bytes: int
+    cooperative: bool = True
+
+
+def plan(gates: int, weight_bytes: int, B: int, D: int, gpu: Gpu, wanted: str = "automatic") -> Plan:
+    device = (ctypes.c_int * 4)(gpu.major, gpu.multiprocessors, gpu.shared_bytes, gpu.cooperative)
+    found, message = (ctypes.c_longlong * 7)(), ctypes.create_string_buffer(300)
+    paths = ("automatic", *PATHS)
+    if library().vcdeploy_plan(gates, weight_bytes, B, D, device, paths.index(wanted), found, message, len(message)):
+        raise ValueError(message.value.decode())
+    path, blocks, members, alone, on_chip, shared_bytes, workspace_bytes = found
+    return Plan(paths[path], blocks, members, alone, bool(on_chip), shared_bytes, workspace_bytes)

@@ -1,0 +1,42 @@
+// A libnvinfer that has a plugin registry and nothing else: it prints what is registered. For test_tensorrt_plugin.py.
+#include <NvInferRuntime.h>
+
+#include <cstdio>
+
+using namespace nvinfer1;
+
+namespace {
+
+struct Registry final : IPluginRegistry {
+    bool registerCreator(IPluginCreatorInterface& creator, const AsciiChar* space) noexcept override {
+        const auto& each = static_cast<IPluginCreatorV3One&>(creator);
+        std::printf("%s %s '%s'\n", each.getPluginName(), each.getPluginVersion(), space);
+        std::fflush(stdout);
+        return true;
+    }
+#if NV_TENSORRT_MAJOR < 11
+    bool registerCreator(IPluginCreator&, const AsciiChar*) noexcept override { return false; }
+    IPluginCreator* const* getPluginCreatorList(int32_t*) const noexcept override { return nullptr; }
+    IPluginCreator* getPluginCreator(const AsciiChar*, const AsciiChar*, const AsciiChar*) noexcept override { return nullptr; }
+    bool deregisterCreator(const IPluginCreator&) noexcept override { return false; }
+#endif
+    void setErrorRecorder(IErrorRecorder*) noexcept override {}
+    IErrorRecorder* getErrorRecorder() const noexcept override { return nullptr; }
+    bool isParentSearchEnabled() const override { return false; }
+    void setParentSearchEnabled(bool) override {}
+    PluginLibraryHandle loadLibrary(const AsciiChar*) noexcept override { return nullptr; }
+    void deregisterLibrary(PluginLibraryHandle) noexcept override {}
+    IPluginCreatorInterface* const* getAllCreators(int32_t*) const noexcept override { return nullptr; }
+    IPluginCreatorInterface* getCreator(const AsciiChar*, const AsciiChar*, const AsciiChar*) noexcept override { return nullptr; }
+    bool deregisterCreator(const IPluginCreatorInterface&) noexcept override { return false; }
+    IPluginResource* acquirePluginResource(const AsciiChar*, IPluginResource*) noexcept override { return nullptr; }
+    int32_t releasePluginResource(const AsciiChar*) noexcept override { return 0; }
+    IPluginCreatorInterface* const* getAllCreatorsRecursive(int32_t*) noexcept override { return nullptr; }
+};
+
+}  // namespace
+
+extern "C" IPluginRegistry* getPluginRegistry() noexcept {
+    static Registry registry;
+    return &registry;
+}

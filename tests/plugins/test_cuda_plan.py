@@ -1,0 +1,65 @@
+"""Which CUDA kernel runs, with how many blocks: plugins/tensorrt/plan.h, for GPUs by their data sheets."""
+
+import pytest
+from cases import GATES
+from plugins.emulated import Gpu, plan
+
+T4 = Gpu(7, 40, 64 << 10)
+A100 = Gpu(8, 108, 163 << 10)
+L4 = Gpu(8, 58, 99 << 10)
+H100 = Gpu(9, 132, 227 << 10)
+GPUS = {"T4": T4, "A100": A100, "L4": L4, "H100": H100}
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+@pytest.mark.parametrize("gates", GATES.values(), ids=GATES)
+def test_small_states_and_full_batches_take_a_block_a_sequence(gates: int, gpu: Gpu) -> None:
+    assert plan(gates, 4, 1, 32, gpu).path == "block"
+    for D in (64, 512):
+        best = plan(gates, 2, 4 * gpu.multiprocessors, D, gpu)
+        assert (best.path, best.blocks, best.members) == ("block", 4 * gpu.multiprocessors, 1)
+
+
+def test_one_large_sequence_takes_the_gpu_and_a_middling_one_a_cluster_where_there_are_any() -> None:
+    for gpu in GPUS.values():
+        best = plan(3, 4, 1, 2048, gpu)
+        assert (best.path, best.blocks) == ("grid", min(gpu.multiprocessors, 2048 // 16))  # a row a warp at least
+        assert best.members == best.blocks and 0 < best.alone < 2048
+    assert plan(3, 4, 1, 384, H100).path == "cluster"
+    assert plan(3, 4, 1, 384, A100).path == "grid"
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+@pytest.mark.parametrize("gates", GATES.values(), ids=GATES)
+@pytest.mark.parametrize("wanted", ["automatic", "block", "cluster", "grid"])
+def test_every_plan_fits_the_gpu(gates: int, gpu: Gpu, wanted: str) -> None:
+    refused = []
+    for B in (1, 3, 40, 500):
+        for D in (1, 7, 256, 1024, 4096, 20000, 65536):
+            try:
+                best = plan(gates, 2, B, D, gpu, wanted)
+            except ValueError:
+                refused.append(wanted)
+                continue
+            assert best.shared_bytes <= gpu.shared_bytes
+            assert best.path == wanted or wanted == "automatic"
+            if best.path == "grid":  # all of its blocks are there at once; one has to go alone only by itself
+                assert 1 <= best.members <= best.blocks <= gpu.multiprocessors and best.blocks % best.members == 0
+                assert best.alone <= (D if B == 1 else 0)
+            else:
+                assert best.blocks == B * best.members and best.alone == 0
+            if not best.on_chip:  # rooms for as many blocks lie behind what is exchanged
+                rooms = best.workspace_bytes - B * 4 * (4 * ((D + 7) // 8 * 8) + 8)
+                assert rooms >= best.blocks * 4 * (7 if gates == 3 else 4) * D
+    assert bool(refused) == (wanted in ("block", "cluster"))
+
+
+def test_what_can_not_run_is_said() -> None:
+    with pytest.raises(ValueError, match="the path cluster needs compute capability 9 or later"):
+        plan(3, 4, 1, 256, A100, "cluster")
+    with pytest.raises(ValueError, match="the path block needs more shared memory"):
+        plan(3, 4, 1, 8192, L4, "block")
+    with pytest.raises(ValueError, match="the path grid needs cooperative launches"):
+        plan(3, 4, 1, 256, Gpu(8, 10, 99 << 10, cooperative=False), "grid")
+    with pytest.raises(ValueError, match="no path runs on this GPU"):
+        plan(3, 4, 1, 8192, Gpu(8, 10, 99 << 10, cooperative=False))
