@@ -119,6 +119,7 @@ def build(architectures: str | None, tell: Callable[[str], None]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
             made = Path(temporary) / "made"
+            (folder / "build.log").write_text("")
             for command in _commands(tools, architectures, Path(temporary) / "build", made):
                 tell(f"{Path(command[0]).name} {command[1]} …")
                 _run(command, folder / "build.log")
@@ -162,7 +163,8 @@ def _run(command: list[str], log: Path) -> None:
         raise VcdeployError(
             f"{' '.join(command[:2])} was still at it after {PATIENCE:.0f} s, and was stopped"
         ) from error
-    log.write_text(done.stdout)
+    with log.open("a") as file:
+        file.write(done.stdout)
     if done.returncode:
         said = "\n".join(done.stdout.rstrip().splitlines()[-SHOWN:])
         raise VcdeployError(f"the plugin did not compile; all of it is in {log}, its end is:\n{said}")

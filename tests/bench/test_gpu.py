@@ -1,5 +1,6 @@
 """`vcdeploy bench --device cuda` on the stand-in: the contenders, the clocks and the document; and without a GPU."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in.install(monkeypatch, tmp_path)
     monkeypatch.setattr(interleave, "Process", InThisProcess)
     monkeypatch.setattr(scenarios, "SETTLING", 3)
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # beside all the tests it takes long
     settings = ["--dim", "32", "--share", "0.25:0.5", "--rounds", "2", "--quick", "--steps", "5", "--batch", "2"]
     chosen = ["--baseline", "tensorrt gru", "--contenders", "tensorrt f,tensorrt gru,onnxruntime cuda"]
     result = CliRunner().invoke(cli.main, ["bench", "--device", "cuda", *settings, *chosen])

@@ -32,6 +32,7 @@ COMMANDS = {
     "bench": Entry("vcdeploy.cli.bench:bench", "Measure how fast MODEL runs, beside dense models of its size."),
     "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the models that ship, or show the card of one."),
     "plugin": Entry("vcdeploy.cli.plugin:plugin", "Build the TensorRT plugin, or say where it is."),
+    "gpu-check": Entry("vcdeploy.cli.gpu_check:gpu_check", "Try everything that needs a GPU, and write a report."),
     "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the corpora that have a name, and whether they are here."),
     "doctor": Entry("vcdeploy.cli.doctor:doctor", "Say what works here, and how to mend what does not."),
 }

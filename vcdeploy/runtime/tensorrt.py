@@ -54,8 +54,8 @@ def collecting_logger(trt: Any) -> Any:
                 self.errors.append(msg.strip())
 
         def said(self) -> str:
-            """The last errors, for a message."""
-            return "; ".join(self.errors[-SHOWN:]) or "it said nothing"
+            """The first errors, for a message: the others mostly follow from them."""
+            return "; ".join(dict.fromkeys(self.errors[:SHOWN])) or "it said nothing"
 
     return Logger()
 

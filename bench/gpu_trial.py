@@ -1,0 +1,75 @@
+"""One trial of gpu_check.py, in a process of its own: a model on a GPU backend against PyTorch, step by step.
+
+The case comes as JSON: backend, unit, dim, precision, path. The last line of the output is JSON: state, detail, data.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from vcdeploy.bench import subject
+from vcdeploy.errors import VcdeployError
+from vcdeploy.export.parity import check_runtime
+from vcdeploy.runtime import loading
+
+BATCH = 4
+LENGTH = 200  # symbols whose text is compared
+
+
+def main(case: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="vcdeploy-gpu-trial-") as folder:
+        data: dict[str, Any] = {}
+        try:
+            state, detail = _trial(case, Path(folder), data)
+        except VcdeployError as error:
+            # The plugin's words where a path that was forced is none of this GPU's.
+            unable = f"the path {case['path']} needs" in str(error)
+            state, detail = "skipped" if unable else "failed", str(error)
+    return {"state": state, "detail": detail, "data": data}
+
+
+def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[str, str]:
+    """State and detail; data gets what was found on the way."""
+    made = subject.synthetic(case["unit"], case["dim"], 0.05, 0.95, seed=1)
+    file = folder / "model.onnx"
+    made.write(file, precision=case["precision"])
+    runner = _engine(file) if case["backend"] == "tensorrt" else loading.load(file, case["backend"])._runner
+    data["runs"] = runner.detail
+    differences = check_runtime(runner.detail, runner, loading.network_of(file.read_bytes(), str(file)), BATCH)
+    data["differences"] = [asdict(each) for each in differences]
+    for each in differences:
+        if not each.within:
+            return "failed", (
+                f"{each.output} against {each.against} by {each.largest:.2g}, tolerance {each.tolerance:.2g}"
+            )
+    if "no CUDA graph" in runner.detail:
+        return "failed", runner.detail
+    if case["backend"] == "tensorrt" and case["precision"] == "f32":
+        wanted = list(loading.load(file, "native").generate([0], LENGTH, seed=1))
+        if list(runner.generate([0], LENGTH, seed=1)) != wanted:
+            return "failed", "its text is not the native kernels'"
+    return "passed", runner.detail
+
+
+def _engine(file: Path) -> Any:
+    from vcdeploy import tensorrt_plugin
+    from vcdeploy.export.engine import build_engine
+    from vcdeploy.export.plugin_graph import plugin_graph
+    from vcdeploy.runtime.tensorrt import TensorRtModel
+
+    source = loading.open_source(file)
+    ranges = {"steps": (1, 24, 64), "batch": (1, BATCH, BATCH)}
+    graph = plugin_graph(onnx.load(file)).SerializeToString()
+    built = build_engine(graph, source.config, ranges["steps"], ranges["batch"], tensorrt_plugin.library())
+    return TensorRtModel(built.plan, file.parent, ranges, source.config, source.vocab)
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,139 @@
+"""`vcdeploy gpu-check` on the stand-in: what passes, what fails, what is skipped, and what is said without a GPU."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stand_in
+from click.testing import CliRunner, Result
+
+from vcdeploy import cli, tensorrt_plugin
+from vcdeploy.bench import gpu_check, gpu_trial
+from vcdeploy.errors import VcdeployError
+
+BENCH = {"baseline": "torch gru", "contenders": [{"name": "tensorrt f32", "scenarios": {"step": {"ratio": 3.14}}}]}
+
+
+def check(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli.main, ["gpu-check", "-o", str(folder / "report.md"), *words])
+
+
+def test_without_a_gpu_it_says_what_it_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in.uninstall(monkeypatch)
+    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+    result = check(tmp_path)
+    assert result.exit_code == 1
+    assert "on a machine with a GPU this would:" in result.stdout
+    assert "hold every step of them to PyTorch" in result.stdout and "compute-sanitizer" in result.stdout
+    assert "gpu-check can't run here; missing:" in result.stderr
+    assert "a GPU: " in result.stderr and "needs tensorrt, which is not installed; run: pip install" in result.stderr
+    assert not (tmp_path / "report.md").exists()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """The stand-in, on which trials run in this process; the commands that were started."""
+    stand_in.install(monkeypatch, tmp_path)
+    started: list[list[str]] = []
+
+    def run(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+        started.append(command)
+        if "vcdeploy.bench.gpu_trial" in command:
+            case = json.loads(command[-1])
+            assert command[0].endswith("sanitizer") or environment["VCDEPLOY_TENSORRT_PATH"] == case["path"]
+            return 0, "\n" + json.dumps(gpu_trial.main(case)), ""
+        Path(command[command.index("--json") + 1]).write_text(json.dumps(BENCH))
+        return 0, "", ""
+
+    monkeypatch.setattr(gpu_check, "_run", run)
+    monkeypatch.setattr(gpu_check, "QUICK_SIZES", (7,))
+    return started
+
+
+def test_a_whole_check(here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_check.shutil, "which", lambda name: f"/opt/{name}")
+    result = check(tmp_path, "--quick")
+    report = json.loads((tmp_path / "report.json").read_text())
+    states = {step["name"]: step["state"] for step in report["steps"]}
+    for unit in gpu_check.UNITS:
+        for precision in gpu_check.PRECISIONS:
+            for path in gpu_check.PATHS:
+                assert states[f"tensorrt {unit}-7 {precision} {path}"] == "passed"
+    # ONNX Runtime has no GPU provider here: that is a failure of the check, and the others went on.
+    assert states["onnxruntime:cuda vcgru-97 f32 auto"] == "failed"
+    assert states["compute-sanitizer racecheck"] == states["bench m = 0.4"] == "passed"
+    assert next(command[:3] for command in here if "--tool" in command) == [
+        "/opt/compute-sanitizer",
+        "--tool",
+        "memcheck",
+    ]
+    assert result.exit_code == 1 and not report["passed"]
+    assert "2 of 31 steps failed: please attach" in result.stderr
+    text = (tmp_path / "report.md").read_text()
+    assert (
+        "Stand-in GPU, compute capability 8.9" in text
+        and "| bench m = 0.4 | passed | times of torch gru: tensorrt f32 3.1 |" in text
+    )
+    assert report["machine"]["gpu"]["name"] == "Stand-in GPU"
+
+
+def trial(**change: Any) -> dict[str, Any]:
+    case = {"backend": "tensorrt", "unit": "vcgru", "dim": 7, "precision": "f32", "path": "auto"}
+    return gpu_trial.main({**case, **change})
+
+
+def test_wrong_numbers_fail(here: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    network = stand_in._network
+
+    def wrong(content: bytes) -> Any:
+        model = network(content)
+        run = model.run
+        model.run = lambda tokens, state: tuple(each + 1e-3 for each in run(tokens, state))
+        return model
+
+    monkeypatch.setattr(stand_in, "_network", wrong)
+    answer = trial()
+    assert answer["state"] == "failed" and "logits against PyTorch" in answer["detail"]
+
+
+def test_no_graph_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in.install(monkeypatch, tmp_path).captures = False
+    assert trial()["state"] == "failed"
+
+
+@pytest.mark.parametrize(("path", "state"), [("cluster", "skipped"), ("auto", "failed")])
+def test_a_path_this_gpu_has_not_is_skipped(
+    path: str, state: str, here: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise VcdeployError("TensorRT can't build the engine: the path cluster needs compute capability 9 or later")
+
+    monkeypatch.setattr(gpu_trial, "_engine", refuse)
+    assert trial(path=path)["state"] == state
+
+
+def test_the_plugin_says_it_in_these_words() -> None:
+    """What tells a path that can't run from one that fails."""
+    source = (Path(__file__).parents[2] / "plugins" / "tensorrt" / "plan.h").read_text()
+    for path in gpu_check.PATHS[1:]:
+        assert f'"the path {path} needs' in source
+
+
+def test_a_trial_that_crashes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> Any:
+        return subprocess.CompletedProcess([], -11, "", "CUDA error: illegal address\n")
+
+    monkeypatch.setattr(subprocess, "run", crash)
+    step = gpu_check._trial("tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
+    assert (step.state, step.detail) == ("failed", "ended with -11: CUDA error: illegal address")
+
+
+def test_a_trial_that_hangs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: Any, **__: Any) -> Any:
+        raise subprocess.TimeoutExpired("trial", 1)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    step = gpu_check._trial("tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
+    assert step.state == "failed" and "a kernel may wait for ever" in step.detail
