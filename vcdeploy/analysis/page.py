@@ -78,7 +78,7 @@ def _strip(trace: Trace, title: str, top: float, dimensions: tuple[int, int] | N
         style = f' style="--map:url(data:image/png;base64,{base64.b64encode(picture).decode()});--of:{len(trace)}"'
     return (
         f"<section><h2>{escape(title)}</h2><p>{escape(said)}</p>\n"
-        f'<div class="strip" role="listbox" aria-orientation="horizontal" '
+        f'<div class="strip {trace.vocab.kind}" role="listbox" aria-orientation="horizontal" '
         f'aria-label="{escape(title)}: arrow keys move from symbol to symbol"{style}>'
         + "".join(_cells(trace, top, dimensions is not None))
         + "</div></section>"
