@@ -13,8 +13,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
-from vcdeploy.export import attach_functions, build, parity
-from vcdeploy.export.functions import LEVELS
+from vcdeploy.export import build, parity
 from vcdeploy.export.parity import Report, check_export
 from vcdeploy.runtime import loading
 from vcdeploy.training.checkpoint import Checkpoint
@@ -175,24 +174,6 @@ def test_every_runtime_that_is_here_is_in_the_report(
     wanted |= {f"{stock}, custom op"} if unit in VARIABLE and not bucketed and library() else set()
     assert {each.runtime for each in report.differences} == wanted
     assert bool(report.left_out) == (unit in VARIABLE and not bucketed and library() is None)
-
-
-@pytest.mark.parametrize("unit", VARIABLE)
-def test_int8_that_does_not_round_activations_does_not_pass(unit: str, make_checkpoint: MakeCheckpoint) -> None:
-    """Bodies for nodes without levels: the file still runs, but not as int8 is defined."""
-    checkpoint = make_checkpoint(unit, 64, 1)
-    model = build(checkpoint, precision="int8")
-    assert checked(model, checkpoint).passed
-    for node in model.graph.node:
-        kept = [each for each in node.attribute if each.name != LEVELS]
-        del node.attribute[:]
-        node.attribute.extend(kept)
-    del model.functions[:]
-    report = checked(attach_functions(model), checkpoint)
-    wrong = [each for each in report.differences if not each.within]
-    assert {each.against for each in wrong} == {"PyTorch, weights as stored"}
-    assert {each.runtime.split()[0] for each in wrong} == {"ONNX", "onnx"}
-    assert all("custom op" not in each.runtime for each in wrong)
 
 
 def test_a_description_that_misleads_the_native_kernels_does_not_pass(make_checkpoint: MakeCheckpoint) -> None:
