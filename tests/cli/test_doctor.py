@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from vcdeploy import tensorrt_plugin
 from vcdeploy.cli import doctor as module
 from vcdeploy.cli import main
 from vcdeploy.cli.doctor import CHECKS, Check, Finding, try_apart, try_here
@@ -113,6 +114,23 @@ def test_the_custom_op_is_run_or_said_to_be_left_out(monkeypatch: pytest.MonkeyP
     state, detail = try_here(check)
     assert state == "missing" and "not built" in detail and "densely" in detail
     assert "ORT_INCLUDE_DIR" in module._build_custom_op()
+
+
+def test_the_plugin_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check = next(check for check in CHECKS if check.name == "TensorRT plugin")
+    monkeypatch.setattr(tensorrt_plugin, "library", lambda: None)
+    assert try_here(check) == ("missing", "not built: exports for TensorRT get no engine")
+    assert check.mend("missing") == "vcdeploy plugin build"
+    (tmp_path / "wrong.so").write_text("no library")
+    monkeypatch.setattr(tensorrt_plugin, "library", lambda: tmp_path / "wrong.so")
+    state, detail = try_here(check)
+    assert state == "broken" and "wrong.so" in detail
+
+
+@pytest.mark.parametrize("name", ["plugin's tools", "tensorrt backend"])
+def test_what_a_gpu_takes_is_here_or_named(name: str) -> None:
+    state, detail = try_here(next(check for check in CHECKS if check.name == name))
+    assert state == "works" or (state == "missing" and "\n" not in detail and ":" in detail)
 
 
 def test_table_prints_commands_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ from typing import Literal
 import click
 
 import vcdeploy
+from vcdeploy import tensorrt_plugin
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
+from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import EXTRAS, install_command
 
 State = Literal["works", "missing", "broken"]
@@ -154,6 +156,36 @@ def _tensorrt() -> str:
     return f"{tensorrt.__version__}, imported only: no engine was run on a GPU"
 
 
+def _plugin() -> str:
+    """The plugin's library, opened: what it is linked with must be here."""
+    path = tensorrt_plugin.library()
+    if path is None:
+        raise Absent("not built: exports for TensorRT get no engine")
+    opened = ctypes.CDLL(str(path))
+    for symbol in ("getCreators", "setLoggerFinder"):
+        getattr(opened, symbol)  # an AttributeError where it is another library
+    return f"{path}, opened only: nothing was run on a GPU"
+
+
+def _toolchain() -> str:
+    from vcdeploy.plugin_build import find_toolchain
+
+    try:
+        tools = find_toolchain()
+    except VcdeployError as error:
+        raise Absent(" ".join(str(error).split())) from error
+    return f"nvcc {tools.nvcc}, headers {tools.headers}"
+
+
+def _gpu_backends() -> str:
+    """What `vcdeploy gpu-check` needs."""
+    from vcdeploy.bench.gpu_check import missing
+
+    if gaps := missing():
+        raise Absent(" ".join("; ".join(gaps).split()))
+    return "all that it takes is here; whether it works `vcdeploy gpu-check` says"
+
+
 def _cuda_device() -> str:
     library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
     try:
@@ -211,6 +243,9 @@ CHECKS = (
     Check("ONNX Runtime op", _custom_op, "onnxruntime", advice=_build_custom_op()),
     Check("TensorRT", _tensorrt, "tensorrt"),
     Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),
+    Check("TensorRT plugin", _plugin, advice="vcdeploy plugin build"),
+    Check("plugin's tools", _toolchain, advice="what is named there; only `vcdeploy plugin build` needs it"),
+    Check("tensorrt backend", _gpu_backends, advice="what is named there; only a GPU's backends need it"),
     Check("CUDA device", _cuda_device, advice="an NVIDIA GPU and its driver are needed"),
     Check("corpora folder", _corpora, advice="export VCDEPLOY_DATA=<a folder that holds corpora>"),
 )
