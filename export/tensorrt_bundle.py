@@ -82,7 +82,8 @@ def finish(
     manifest = read_manifest(folder)
     section, files = manifest[SECTION], manifest["files"]
     for name, given in (("steps", steps), ("batch", batch)):
-        section["ranges"][name] = list(given or section["ranges"][name])
+        if given is not None and list(given) != section["ranges"][name]:
+            section["ranges"][name], section["plan"] = list(given), None  # an engine of other ranges is none of these
     content, graph = read_checked(folder, manifest, MODEL), read_checked(folder, manifest, GRAPH)
     metadata = model_file.read(content).metadata
     config = description.read_config(metadata, str(folder))
@@ -97,6 +98,9 @@ def finish(
         write_atomically(folder / tensorrt_plugin.CORE, library)
         files[tensorrt_plugin.CORE] = file_entry(library)
     if outcome.missing:
+        if section["plan"] is None:
+            files.pop(PLAN, None)
+            (folder / PLAN).unlink(missing_ok=True)
         write_manifest(folder, manifest)
         return outcome
 

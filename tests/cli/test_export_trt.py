@@ -143,6 +143,20 @@ def test_the_target_finishes_without_the_checkpoint(
     manifest_of(tmp_path / "out")
 
 
+def test_other_ranges_without_a_gpu_leave_no_engine_of_the_old_ones(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with monkeypatch.context() as there:
+        stand_in.install(there, tmp_path)
+        assert run(source, "--trt", "--bundle", out).exit_code == 0
+    stand_in.uninstall(monkeypatch)
+    assert run(out, "--trt").exit_code == 3
+    assert manifest_of(out)["tensorrt"]["plan"] is not None, "the engine for the other machine stays"
+    assert run(out, "--trt", "--batch", "1:1:99").exit_code == 3
+    assert manifest_of(out)["tensorrt"] == {"ranges": {"steps": [1, 64, 512], "batch": [1, 1, 99]}, "plan": None}
+
+
 def test_a_second_build_starts_from_the_first_ones_timings(
     source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
