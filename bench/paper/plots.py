@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +19,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", "-", "--", ":")
 
 Point = tuple[float, float]
-
-
-def svg(figure: Figure) -> bytes:
-    """The same bytes for the same figure, whenever it is drawn."""
-    import matplotlib as mpl
-
-    with mpl.rc_context({"svg.hashsalt": "vcdeploy", "svg.fonttype": "path"}):
-        file = io.BytesIO()
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    lines = file.getvalue().decode().splitlines()
-    return ("\n".join(line.rstrip() for line in lines) + "\n").encode()
 
 
 def against_computation(experiment: Experiment, scale: str, folder: Path) -> Figure | None:

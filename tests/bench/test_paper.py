@@ -14,6 +14,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from vcdeploy.analysis import cost
+from vcdeploy.analysis.plots import picture
 from vcdeploy.bench.paper import report, results, run
 from vcdeploy.bench.paper.experiment import SCALES, Experiment, Row, Scale
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
@@ -206,7 +207,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     assert models[1]["bits"] == pytest.approx(trained["test"]["bits"], abs=0.05)
     assert models[0]["m"] < 0.9 and models[2]["m"] == 1 and models[3]["m"] > 0.999
     assert all(each["microseconds"][name] > 0 for each in models for name in ("sequence", "step"))
-    assert plots.svg(plots.front(models)).startswith(b"<?xml")
+    assert picture(plots.front(models), "svg").startswith(b"<?xml")
     document = {
         "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
         "machine": {"cores": 1, "processor": "P", "load": 0}, "date": "2026-01-01", "scale": "machine",

@@ -110,6 +110,12 @@ def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> No
     assert "2 models and 3 texts don't make pairs" in message
 
 
+def test_models_that_ship_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown("irish", "--text", "M:6/8 K:Gmaj G2 A").splitlines()[0].split() == ["M:6/8", "K:Gmaj", "G2", "A"]
+    monkeypatch.setattr("vcdeploy.zoo.DEFAULT", "irish")
+    assert shown("--text", "G2 A") == shown("irish", "--text", "G2 A")
+
+
 def test_dimensions_in_the_terminal(models: dict[str, Path]) -> None:
     lines = shown(models["text"], "--text", SENTENCE, "--dimensions").splitlines()
     assert lines[0] == SENTENCE
@@ -204,7 +210,6 @@ def test_what_can_not_be_traced(models: dict[str, Path], tmp_path: Path) -> None
     assert "'Z' (U+005A) at line 1, column 3, is not among the 24 symbols" in said(run(text, "--text", "onZ"))
     assert "no symbol in the text" in said(run(text, "--text", ""))
     assert "there is no text to read" in said(run(text))
-    assert "no MODEL was given" in said(run("--text", "on"))
     assert "no model at" in said(run(tmp_path / "none", "--text", "on"))
     assert "has to end in .png, .svg, .html, .json" in said(run(text, "--text", "on", "-o", tmp_path / "a.gif"))
     assert "backend runs a file as it is" in said(

@@ -97,6 +97,7 @@ def run(
 def report(scale: str, results: Path) -> None:
     """Render all results as Markdown and figures, beside them in --results."""
     extras.require("matplotlib", for_="vcdeploy bench paper report")
+    from vcdeploy.analysis.plots import picture
     from vcdeploy.bench.paper import plots
     from vcdeploy.bench.paper import report as pages
     from vcdeploy.bench.paper import results as files
@@ -111,12 +112,12 @@ def report(scale: str, results: Path) -> None:
         if any(row.series for row in experiment.rows):
             figure = plots.against_computation(experiment, scale, results)
             if figure is not None:
-                written[f"{experiment.name}.svg"] = plots.svg(figure)
+                written[f"{experiment.name}.svg"] = picture(figure, "svg")
     times = results / scale / TIMES
     if times.exists():
         document = files.read(times)
         written["microseconds.md"] = pages.times(document).encode()
-        written["microseconds.svg"] = plots.svg(plots.front(document["models"]))
+        written["microseconds.svg"] = picture(plots.front(document["models"]), "svg")
     if not written:
         raise VcdeployError(f"{results / scale} holds no results: make some with `vcdeploy bench paper run`")
     for name, content in written.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -14,11 +13,12 @@ import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
 
-from vcdeploy import analysis, extras
+from vcdeploy import analysis, extras, zoo
 from vcdeploy.analysis import Spent, Trace, Word
 from vcdeploy.analysis.spending import RISE
 from vcdeploy.analysis.traces import blocks, changes_of
 from vcdeploy.cli.given import read_given
+from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
 from vcdeploy.cli.spending import spending_table
 from vcdeploy.cli.strip import compute_stream, visible
@@ -30,7 +30,7 @@ ROWS = 12  # of dimensions in the terminal
 
 
 @click.command(short_help="Show where a model spends its computation.")
-@click.argument("models", metavar="MODEL…", nargs=-1)
+@click.argument("models", metavar="[MODEL]...", nargs=-1, type=ModelName())
 @click.option("--text", "texts", multiple=True,
               help="What to read: text; for music ABC or symbols. Several are shown one above another.")  # fmt: skip
 @click.option("--file", "files", multiple=True, type=click.Path(allow_dash=True),
@@ -66,16 +66,16 @@ def trace(
     precision: str | None,
     threads: int,
 ) -> None:
-    """Show where MODEL spends its computation, symbol by symbol.
+    """Show where MODEL spends its computation, symbol by symbol. [default: english]
 
-    MODEL is an ONNX file, a checkpoint or a run's folder. The symbols come in the colour of m, the share of the state
-    that reading them updated; without colours, with a digit under each: 4 is 0.4 to 0.5. Pictures show m as bars, and
-    a page tells of each symbol m, a, its probability and the entropy of the prediction.
+    MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. The symbols come in
+    the colour of m, the share of the state that reading them updated; without colours, with a digit under each: 4 is
+    0.4 to 0.5. Pictures show m as bars, and a page tells of each symbol m, a, its probability and the entropy of the
+    prediction.
 
     One model reads every text; several models read one text, or each its own, in the order given.
     """
-    if not models:
-        raise VcdeployError("no MODEL was given: train one with `vcdeploy train`, then give its folder")
+    models = models or (zoo.DEFAULT,)
     for output in outputs:
         _check_suffix(output)
     sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
@@ -269,16 +269,9 @@ def _check_suffix(output: Path) -> None:
 
 
 def _picture(document: _Document, suffix: str) -> bytes:
-    from matplotlib import rc_context
+    from vcdeploy.analysis.plots import picture, strips
 
-    from vcdeploy.analysis.plots import strips
-
-    content = io.BytesIO()
-    # The same trace gives the same file: no date in it, and no random names.
-    with rc_context({"svg.hashsalt": "vcdeploy"}):
-        metadata = {"Date": None} if suffix == "svg" else {}
-        strips(document.traces, document.dimensions).savefig(content, format=suffix, metadata=metadata)
-    return content.getvalue()
+    return picture(strips(document.traces, document.dimensions), suffix)
 
 
 def _page(document: _Document) -> bytes:
