@@ -28,7 +28,8 @@ enum class Barrier {
 
 #define VCDEPLOY_KERNEL __global__
 #define VCDEPLOY_DEVICE __device__ __forceinline__
-#define VCDEPLOY_THREADS __launch_bounds__(512)
+// One block a multiprocessor has to fit: told less, ptxas saves registers for a second one, and spills some.
+#define VCDEPLOY_THREADS __launch_bounds__(512, 1)
 
 namespace vcdeploy {
 

@@ -71,9 +71,11 @@ def emulate(
     )
     T, B, D = X.shape
     outputs = [np.full(shape, np.nan, activation) for shape in ((T, B, D), (B, D), (T, B), *(c.shape for c in cell))]
-    none: list[NDArray[Any] | None] = [] if cell else [None]
-    tensors = [X, H0, U, V, u, v, b, *cell, *none, *outputs, *none]
-    pointers = (ctypes.c_void_p * 12)(*(None if each is None else each.ctypes.data for each in tensors))
+    tensors = [X, H0, U, V, u, v, b, *cell, *outputs]
+    addresses: list[int | None] = [each.ctypes.data for each in tensors]
+    if not cell:  # neither C0 nor C
+        addresses = [*addresses[:7], None, *addresses[7:], None]
+    pointers = (ctypes.c_void_p * 12)(*addresses)
     scope, name = launch.without or ("block", None)
     barrier = -1 if name is None else BARRIERS.index(name)
     options = (launch.threads, launch.members, launch.teams or B, launch.alone, launch.wide, launch.on_chip)
