@@ -11,6 +11,7 @@ from typing import Any
 from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
+from vcdeploy.training.config import TrainConfig
 
 SCORES = {"bits": "bits per character", "bits_per_character": "bits per character", "perplexity": "perplexity"}
 UNREAD = (
@@ -47,6 +48,7 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     """The command and the size, from what was really run."""
     seeds = max(each["seed"] for each in made) + 1
     config, corpus = made[0]["config"], made[0]["corpus"]
+    rates = sorted({f"{TrainConfig.from_json(each['config']).peak_lr:g}" for each in made})
     command = f"vcdeploy bench paper run {experiment.name}" + (f" --scale {scale}" if scale != "machine" else "")
     command += f" --seeds {seeds}" if seeds > 1 else ""
     size = experiment.scales[scale]
@@ -56,8 +58,8 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     return (
         f"    {command}\n\n"
         f"Scale `{scale}`: {read} of training text read {often} by {config['batch']} streams in segments of "
-        f"{config['bptt']}, Adam with a peak rate of {config['lr']:g}; {held} of the validation and of the test text. "
-        f"The same for every row."
+        f"{config['bptt']}, Adam with a peak rate of {' to '.join(rates)}; {held} of the validation and of the test "
+        f"text. The same for every row."
     )
 
 
