@@ -1,6 +1,7 @@
 """`vcdeploy train`: train a language model on a corpus."""
 
 import json
+import os
 import platform
 import shlex
 import sys
@@ -119,6 +120,9 @@ def train(
     TensorBoard files where tensorboard is installed. Ctrl-C saves before it stops. More than one process:
     torchrun --nproc-per-node 2 -m vcdeploy train …
     """
+    # PyTorch's OpenMP threads look for more work for milliseconds after a loop, on cores that our kernels need.
+    # It reads this when it is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy train")
     import torch
