@@ -9,7 +9,6 @@ from torch import Tensor
 from vcdeploy.analysis import cost
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.units import LanguageModel
-from vcdeploy.units.scheduler import active
 from vcdeploy.units.variable import VariableUnit
 
 
@@ -17,7 +16,10 @@ def squares_of(m: Tensor, dim: int, softness: tuple[float, float] | None) -> Ten
     """a² for every m; softness is the mask's sharpness and epsilon, None for a unit without a mask."""
     if softness is None:
         return (m.detach().double() * dim) ** 2
-    return active(m.detach(), dim, *softness).double() ** 2
+    # As cost.active counts: a mask of D entries for every symbol of a long text would not fit into memory.
+    sharpness, epsilon = softness
+    reach = math.log((1 - epsilon) / epsilon) / sharpness
+    return (m.detach().double() * dim + reach).floor().clamp(0, dim) ** 2
 
 
 def active_squares(model: LanguageModel, m: Tensor, sharpness: float | None = None) -> Tensor:
