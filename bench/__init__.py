@@ -12,4 +12,5 @@
 | machine | what it ran on |
 | training | the speed of training |
 | paper | the paper's experiments, rerun |
+| gpu_check, gpu_trial | everything that needs a GPU, and one trial of it |
 """

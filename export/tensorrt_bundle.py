@@ -142,7 +142,7 @@ def _plugin(folder: Path, manifest: dict[str, Any], outcome: Outcome, tell: Call
     try:
         return build(None, tell)
     except VcdeployError as error:
-        outcome.missing.append(str(error))
+        outcome.missing.append(str(error).replace("\n", "\n  "))
         return None
 
 

@@ -177,15 +177,6 @@ def _toolchain() -> str:
     return f"nvcc {tools.nvcc}, headers {tools.headers}"
 
 
-def _gpu_backends() -> str:
-    """What `vcdeploy gpu-check` needs."""
-    from vcdeploy.bench.gpu_check import missing
-
-    if gaps := missing():
-        raise Absent(" ".join("; ".join(gaps).split()))
-    return "all that it takes is here; whether it works `vcdeploy gpu-check` says"
-
-
 def _cuda_device() -> str:
     library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
     try:
@@ -245,7 +236,6 @@ CHECKS = (
     Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),
     Check("TensorRT plugin", _plugin, advice="vcdeploy plugin build"),
     Check("plugin's tools", _toolchain, advice="what is named there; only `vcdeploy plugin build` needs it"),
-    Check("tensorrt backend", _gpu_backends, advice="what is named there; only a GPU's backends need it"),
     Check("CUDA device", _cuda_device, advice="an NVIDIA GPU and its driver are needed"),
     Check("corpora folder", _corpora, advice="export VCDEPLOY_DATA=<a folder that holds corpora>"),
 )
