@@ -51,6 +51,7 @@ fuzz: setup  ## load thousands of damaged model files, with the native code buil
 
 # Every architecture, one after the other: two to three minutes of processor time.
 ptxas:  ## compile the CUDA kernels for every GPU and note what ptxas says (docs/results/ptxas.md); needs nvcc
+	mkdir -p build
 	$(PYTHON) plugins/tensorrt/ptxas.py > build/ptxas.md
 	mv build/ptxas.md docs/results/ptxas.md
 

@@ -70,7 +70,8 @@ void body() {
 
 void shuffle_order(std::vector<int>& order) { std::shuffle(order.begin(), order.end(), machine->draw); }
 
-// The lanes of a warp that are ready, each until it waits; then their shuffle, if all came to it. False: none was ready.
+// The lanes of a warp that are ready, each until it waits; then their shuffle, if all came to it. False: none was
+// ready.
 bool run_warp(Block& block, int warp) {
     Thread* lanes = &block.threads[std::size_t(warp) * kLanes];
     const int turn = int(machine->draw() % kLanes);  // which lane is first
@@ -124,7 +125,8 @@ void run_together(int from, int to) {
         if (at_random) shuffle_order(order);
         if (std::any_of(order.begin(), order.end(), [&](int k) { return warp_of(blocks[k]); })) continue;
         bool released = false;
-        for (int k = from; k < to; k += launch.cluster) released = released || release(Scope::cluster, k, k + launch.cluster);
+        for (int k = from; k < to; k += launch.cluster)
+            released = released || release(Scope::cluster, k, k + launch.cluster);
         if (!released) released = launch.cooperative && release(Scope::grid, from, to);
         if (!released) break;
         shuffle_order(order);

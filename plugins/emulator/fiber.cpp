@@ -5,7 +5,8 @@
 
 #if defined(__x86_64__)
 
-// void vcdeploy_switch(void** save, void* to): keeps the registers that a callee must keep, changes stacks, takes them up.
+// void vcdeploy_switch(void** save, void* to): keeps the registers that a callee must keep, changes stacks, takes them
+// up.
 extern "C" void vcdeploy_switch(void** save, void* to);
 asm(R"(
 .text

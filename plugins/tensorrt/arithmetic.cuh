@@ -66,8 +66,8 @@ struct alignas(sizeof(Number) * Count < 16 ? sizeof(Number) * Count : 16) Pack {
 //     sums[g] += U[g * D + i, :extent] · state  for g < OfState,  V[g * D + i, :extent] · input  for g < OfInput
 // extent is a multiple of Columns or D, and D is a multiple of Columns.
 template <int OfState, int OfInput, int Columns, class Weight, class Real>
-VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int i, const Real* state, const Real* input,
-                                    int extent, Real* sums) {
+VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int i, const Real* state,
+                                    const Real* input, int extent, Real* sums) {
     using Weights = Pack<Weight, Columns>;
     using Numbers = Pack<Real, Columns>;
     const std::size_t gate = std::size_t(D) * D, row = std::size_t(i) * D;

@@ -1,9 +1,9 @@
 // One block a sequence: for a small D, and for batches that fill the GPU with sequences.
 //
 // What bounds it: one multiprocessor reads at most 64 bytes a clock from the L2 cache, and all weights of a step come
-// that way (some of them stay in its own cache, up to 100 to 200 KB, where the estimate is too high). Barriers are those
-// of a block, 3 a step (VCGRU 4), some 20 to 40 ns each. A step reads 2 * gates * a² weights. Estimates of the reading
-// in microseconds a step, at D = 256, m = 0.4 (a = 109), from data sheets; not run on a GPU:
+// that way (some of them stay in its own cache, up to 100 to 200 KB, where the estimate is too high). Barriers are
+// those of a block, 3 a step (VCGRU 4), some 20 to 40 ns each. A step reads 2 * gates * a² weights. Estimates of the
+// reading in microseconds a step, at D = 256, m = 0.4 (a = 109), from data sheets; not run on a GPU:
 //
 //     |             | bytes a step, f32 | A100 | L4  | H100 | with half weights: A100 | L4  | H100 |
 //     | VCRNN-256   |  95 KB            | 1.1  | 0.7 | 0.8  |                    0.5  | 0.4 | 0.4  |

@@ -16,10 +16,10 @@ struct Call {
     int T, B, D;                 // above 0
     Real sharpness, epsilon;
     Real reach;     // dimensions past m*D up to which the mask is above 0: ln((1 - epsilon) / epsilon) / sharpness
-    int vector;     // columns read at once: 16 bytes of a row of weights, or 1 where rows don't begin at multiples of 16
-    int members;    // blocks that share a sequence
-    int alone;      // grid, one sequence: with at most so many dimensions (of D) active, one block goes on by itself; else 0
-    int on_chip;    // grid: the vectors of a block are in shared memory; else in the workspace
+    int vector;  // columns read at once: 16 bytes of a row of weights, or 1 where rows don't begin at multiples of 16
+    int members;  // blocks that share a sequence
+    int alone;    // grid: with at most so many dimensions (of D) active, one block goes on by itself; 0 for B > 1
+    int on_chip;  // grid: the vectors of a block are in shared memory; else in the workspace
     Real* workspace;  // grid: grid_workspace_numbers, not initialised
 };
 

@@ -1,9 +1,10 @@
 // A cluster of blocks a sequence, which write into each other's shared memory: compute capability 9 and later.
 //
-// What bounds it: eight multiprocessors read 8 * 64 bytes a clock from the L2 cache; then the barriers of the cluster, 1
-// a step (VCGRU 2), about 0.3 microseconds each with the writes before them, besides those within a block (block.cuh).
-// A weight that is used in every step may stay in its multiprocessor's own cache (8 of them hold 1 to 1.5 MB), and then a
-// step is bound by barriers alone. Estimates in microseconds a step (m = 0.4; reading + barriers), not run on a GPU:
+// What bounds it: eight multiprocessors read 8 * 64 bytes a clock from the L2 cache; then the barriers of the cluster,
+// 1 a step (VCGRU 2), about 0.3 microseconds each with the writes before them, besides those within a block
+// (block.cuh). A weight that is used in every step may stay in its multiprocessor's own cache (8 of them hold 1 to 1.5
+// MB), and then a step is bound by barriers alone. Estimates in microseconds a step (m = 0.4; reading + barriers), not
+// run on a GPU:
 //
 //     |             | bytes a step, f32 | A100, L4    | H100      | H100, half weights |
 //     | VCRNN-512   | 360 KB            | no clusters | 0.4 + 0.3 | 0.2 + 0.3          |

@@ -18,7 +18,8 @@ Path wanted_path() {
     if (!std::strcmp(name, "block")) return Path::block;
     if (!std::strcmp(name, "cluster")) return Path::cluster;
     if (!std::strcmp(name, "grid")) return Path::grid;
-    throw std::invalid_argument(std::string("VCDEPLOY_TENSORRT_PATH is ") + name + ": choose from auto, block, cluster, grid");
+    throw std::invalid_argument(std::string("VCDEPLOY_TENSORRT_PATH is ") + name +
+                                ": choose from auto, block, cluster, grid");
 }
 
 class UnitCreator final : public IPluginCreatorV3One {
@@ -41,7 +42,8 @@ class UnitCreator final : public IPluginCreatorV3One {
                 const PluginField& field = given->fields[k];
                 const bool is_sharpness = !std::strcmp(field.name, "sharpness");
                 if (!is_sharpness && std::strcmp(field.name, "epsilon") != 0)
-                    throw std::invalid_argument(std::string("no field ") + field.name + ": choose from sharpness, epsilon");
+                    throw std::invalid_argument(std::string("no field ") + field.name +
+                                                ": choose from sharpness, epsilon");
                 if (field.type != PluginFieldType::kFLOAT32 || field.length != 1 || !field.data)
                     throw std::invalid_argument(std::string(field.name) + " must be one number of type float32");
                 std::memcpy(is_sharpness ? &sharpness : &epsilon, field.data, sizeof(float));
@@ -65,7 +67,8 @@ class UnitCreator final : public IPluginCreatorV3One {
 #define VCDEPLOY_EXPORT extern "C" __attribute__((visibility("default")))
 
 VCDEPLOY_EXPORT nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count) {
-    static vcdeploy::UnitCreator vcrnn(vcdeploy::Unit::vcrnn), vcgru(vcdeploy::Unit::vcgru), vclstm(vcdeploy::Unit::vclstm);
+    static vcdeploy::UnitCreator vcrnn(vcdeploy::Unit::vcrnn), vcgru(vcdeploy::Unit::vcgru),
+        vclstm(vcdeploy::Unit::vclstm);
     static nvinfer1::IPluginCreatorInterface* const creators[] = {&vcrnn, &vcgru, &vclstm};
     count = 3;
     return creators;

@@ -53,7 +53,9 @@ template <Barrier>
 VCDEPLOY_DEVICE void cluster_barrier() { cooperative_groups::this_cluster().sync(); }
 VCDEPLOY_DEVICE int cluster_rank() { return cooperative_groups::this_cluster().block_rank(); }
 template <class T>
-VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int rank) { return cooperative_groups::this_cluster().map_shared_rank(mine, rank); }
+VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int rank) {
+    return cooperative_groups::this_cluster().map_shared_rank(mine, rank);
+}
 #else
 #define VCDEPLOY_CLUSTERS 0
 template <Barrier>

@@ -49,7 +49,9 @@ struct Dimension final : IDimensionExpr, apiv::VDimensionExpr {
     int64_t value;
     explicit Dimension(int64_t size) : value(size) { mImpl = this; }
     bool isConstant() const noexcept override { return value >= 0; }
-    int64_t getConstantValue() const noexcept override { return isConstant() ? value : std::numeric_limits<int64_t>::min(); }
+    int64_t getConstantValue() const noexcept override {
+        return isConstant() ? value : std::numeric_limits<int64_t>::min();
+    }
     bool isSizeTensor() const noexcept override { return false; }
 };
 
@@ -57,7 +59,8 @@ struct Builder final : IExprBuilder, apiv::VExprBuilder {
     std::deque<Dimension> all;
     Builder() { mImpl = this; }
     const IDimensionExpr* constant(int64_t value) noexcept override { return &all.emplace_back(value); }
-    const IDimensionExpr* operation(DimensionOperation, const IDimensionExpr& a, const IDimensionExpr& b) noexcept override {
+    const IDimensionExpr* operation(DimensionOperation, const IDimensionExpr& a,
+                                    const IDimensionExpr& b) noexcept override {
         const bool known = a.isConstant() && b.isConstant();  // the plugin multiplies, and nothing else
         return &all.emplace_back(known ? a.getConstantValue() * b.getConstantValue() : -1);
     }
@@ -89,7 +92,8 @@ Dims dims_of(const std::vector<int64_t>& sizes) {
 }
 
 // The tensors of a call: inputs, then outputs.
-std::vector<DynamicPluginTensorDesc> described(const Kind& kind, const Shapes& shapes, DataType activation, DataType weight) {
+std::vector<DynamicPluginTensorDesc> described(const Kind& kind, const Shapes& shapes, DataType activation,
+                                               DataType weight) {
     std::vector<DynamicPluginTensorDesc> all(kind.inputs + kind.outputs);
     for (int k = 0; k < kind.inputs + kind.outputs; ++k) {
         all[k].desc.type = k == 2 || k == 3 ? weight : activation;
@@ -116,7 +120,9 @@ Capability& as(IPluginV3& plugin, PluginCapabilityType type) {
     return *static_cast<Capability*>(plugin.getCapabilityInterface(type));
 }
 IPluginV3OneBuild& build_of(IPluginV3& plugin) { return as<IPluginV3OneBuild>(plugin, PluginCapabilityType::kBUILD); }
-IPluginV3OneRuntime& runtime_of(IPluginV3& plugin) { return as<IPluginV3OneRuntime>(plugin, PluginCapabilityType::kRUNTIME); }
+IPluginV3OneRuntime& runtime_of(IPluginV3& plugin) {
+    return as<IPluginV3OneRuntime>(plugin, PluginCapabilityType::kRUNTIME);
+}
 
 void check_fields(IPluginCreatorV3One& creator, const std::string& name) {
     const PluginFieldCollection* names = creator.getFieldNames();
@@ -134,10 +140,12 @@ void check_fields(IPluginCreatorV3One& creator, const std::string& name) {
         check(!created(creator, fields), name + " refuses: " + message);
         check(said(message), name + " says: " + message);
     };
-    for (const float& bad : {zero, below, nan, infinite}) refused({number("sharpness", bad)}, "sharpness must be above 0");
+    for (const float& bad : {zero, below, nan, infinite})
+        refused({number("sharpness", bad)}, "sharpness must be above 0");
     for (const float& bad : {zero, half, nan}) refused({number("epsilon", bad)}, "epsilon must be between 0 and 0.5");
     const int32_t whole = 1;
-    refused({PluginField("sharpness", &whole, PluginFieldType::kINT32, 1)}, "sharpness must be one number of type float32");
+    refused({PluginField("sharpness", &whole, PluginFieldType::kINT32, 1)},
+            "sharpness must be one number of type float32");
     refused({PluginField("epsilon", &small, PluginFieldType::kFLOAT32, 2)}, "epsilon must be one number");
     refused({PluginField("epsilon", nullptr, PluginFieldType::kFLOAT32, 1)}, "epsilon must be one number");
     refused({number("lambda", two)}, "no field lambda");
@@ -164,30 +172,44 @@ void check_types(IPluginV3& plugin, const Kind& kind) {
         for (int k = 0; k < kind.inputs; ++k) types.push_back(all[k].desc.type);
         const int32_t failed = build.getOutputDataTypes(out.data(), kind.outputs, types.data(), kind.inputs);
         check((failed == 0) == choice.runs, name + " takes the right types only");
-        for (DataType each : out) check(!choice.runs || each == choice.activation, name + "'s outputs have the type of X");
+        for (DataType each : out)
+            check(!choice.runs || each == choice.activation, name + "'s outputs have the type of X");
         bool supported = true;
         for (int k = 0; k < kind.inputs + kind.outputs; ++k)
             supported = supported && build.supportsFormatCombination(k, all.data(), kind.inputs, kind.outputs);
         check(supported == choice.runs, name + " supports the right combinations only");
-        check((build.configurePlugin(all.data(), kind.inputs, all.data() + kind.inputs, kind.outputs) == 0) == choice.runs,
+        check((build.configurePlugin(all.data(), kind.inputs, all.data() + kind.inputs, kind.outputs) == 0) ==
+                  choice.runs,
               name + " is configured with the right types only");
     }
     auto all = described(kind, shapes_of(kind, 5, 2, 7), f32, f16);
+    const auto configured = [&](const std::vector<DynamicPluginTensorDesc>& descs) {
+        return build.configurePlugin(descs.data(), kind.inputs, descs.data() + kind.inputs, kind.outputs) == 0;
+    };
+    auto profile = all;
+    ++profile[1].max.d[0];
+    check(configured(profile), name + " takes a profile whose states may be more than X");
+    ++profile[1].max.d[1];
+    check(!configured(profile) && said("H0 must have the shape"), name + " is not configured with a wrong shape");
     for (int k = 1; k < kind.inputs + kind.outputs; ++k) {
         auto wrong = all;
         wrong[k].desc.type = k == 2 ? DataType::kINT8 : k == 3 ? f32 : f16;
-        check(!build.supportsFormatCombination(k, wrong.data(), kind.inputs, kind.outputs), name + " sees a wrong type");
+        check(!build.supportsFormatCombination(k, wrong.data(), kind.inputs, kind.outputs),
+              name + " sees a wrong type");
         wrong = all;
         wrong[k].desc.format = TensorFormat::kCHW32;
-        check(!build.supportsFormatCombination(k, wrong.data(), kind.inputs, kind.outputs), name + " sees a wrong format");
+        check(!build.supportsFormatCombination(k, wrong.data(), kind.inputs, kind.outputs),
+              name + " sees a wrong format");
     }
     check(!build.supportsFormatCombination(0, all.data(), kind.inputs - 1, kind.outputs), name + " counts inputs");
     check(said("inputs and gives"), name + " says how many inputs there are");
     std::vector<DataType> types(kind.inputs, f32), out(kind.outputs);
     types[4] = f16;
-    check(build.getOutputDataTypes(out.data(), kind.outputs, types.data(), kind.inputs) != 0, name + " compares u's type");
+    check(build.getOutputDataTypes(out.data(), kind.outputs, types.data(), kind.inputs) != 0,
+          name + " compares u's type");
     check(said("u must have the type of X"), name + " names the tensor of the wrong type");
-    check(build.getOutputDataTypes(out.data(), kind.outputs + 1, types.data(), kind.inputs) != 0, name + " counts outputs");
+    check(build.getOutputDataTypes(out.data(), kind.outputs + 1, types.data(), kind.inputs) != 0,
+          name + " counts outputs");
 }
 
 void check_shapes(IPluginV3& plugin, const Kind& kind) {
@@ -209,14 +231,16 @@ void check_shapes(IPluginV3& plugin, const Kind& kind) {
     };
     Shapes shapes = shapes_of(kind, -1, -1, 7);
     auto in = expressed(shapes);
-    check(build.getOutputShapes(in.data(), kind.inputs, nullptr, 0, out, kind.outputs, builder) == 0, name + " has shapes");
+    check(build.getOutputShapes(in.data(), kind.inputs, nullptr, 0, out, kind.outputs, builder) == 0,
+          name + " has shapes");
     check(out[0].nbDims == 3 && out[0].d[0] == in[0].d[0] && out[0].d[1] == in[0].d[1] && out[0].d[2] == in[0].d[2],
           name + "'s Y is [T, B, D]");
     check(out[1].nbDims == 2 && out[1].d[0] == in[0].d[1] && out[1].d[1] == in[0].d[2], name + "'s H is [B, D]");
     check(out[2].nbDims == 2 && out[2].d[0] == in[0].d[0] && out[2].d[1] == in[0].d[1], name + "'s M is [T, B]");
     if (kind.outputs == 4)
         check(out[3].nbDims == 2 && out[3].d[0] == in[0].d[1] && out[3].d[1] == in[0].d[2], name + "'s C is [B, D]");
-    check(build.getOutputShapes(in.data(), kind.inputs, nullptr, 1, out, kind.outputs, builder) != 0, "no shape tensors");
+    check(build.getOutputShapes(in.data(), kind.inputs, nullptr, 1, out, kind.outputs, builder) != 0,
+          "no shape tensors");
     check(!failed(shapes_of(kind, 3, 2, 7)), name + " takes known shapes");
     for (int k = 0; k < kind.inputs; ++k) {
         shapes = shapes_of(kind, 3, 2, 7);
@@ -236,7 +260,8 @@ void check_shapes(IPluginV3& plugin, const Kind& kind) {
         auto all = described(kind, shapes_of(kind, 5, B, D), DataType::kFLOAT, DataType::kHALF);
         return build.getWorkspaceSize(all.data(), kind.inputs, all.data() + kind.inputs, kind.outputs);
     };
-    check(workspace(1, 64) >= 4 * 64 * sizeof(float) && workspace(8, 64) == 8 * workspace(1, 64), name + "'s workspace");
+    check(workspace(1, 64) >= 4 * 64 * sizeof(float) && workspace(8, 64) == 8 * workspace(1, 64),
+          name + "'s workspace");
     check(workspace(1, 16384) > 128 * 4 * 16384 * sizeof(float), name + "'s workspace has rooms where D is large");
     check(build.getValidTactics(nullptr, 0) == 0 && build.getNbTactics() == 0, name + " has one tactic");
 }
@@ -308,7 +333,8 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
                   !std::strcmp(core.getPluginNamespace(), ""), name + " has a name, version 1, and no namespace");
         check(!std::strcmp(core.getInterfaceInfo().kind, "PLUGIN_V3ONE_CORE") &&
                   !std::strcmp(build_of(*each).getInterfaceInfo().kind, "PLUGIN_V3ONE_BUILD") &&
-                  !std::strcmp(runtime_of(*each).getInterfaceInfo().kind, "PLUGIN_V3ONE_RUNTIME"), name + "'s interfaces");
+                  !std::strcmp(runtime_of(*each).getInterfaceInfo().kind, "PLUGIN_V3ONE_RUNTIME"),
+              name + "'s interfaces");
         check(!each->getCapabilityInterface(PluginCapabilityType(7)), name + " has no other interface");
     }
 }
@@ -319,14 +345,16 @@ int main(int count, char** arguments) {
     if (count != 2) return std::printf("usage: host_test libvcdeploy_tensorrt.so\n"), 2;
     void* library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) return std::printf("%s\n", dlerror()), 2;
-    const auto get_creators = reinterpret_cast<IPluginCreatorInterface* const* (*)(int32_t&)>(dlsym(library, "getCreators"));
+    const auto get_creators =
+        reinterpret_cast<IPluginCreatorInterface* const* (*)(int32_t&)>(dlsym(library, "getCreators"));
     const auto set_finder = reinterpret_cast<void (*)(ILoggerFinder*)>(dlsym(library, "setLoggerFinder"));
     if (!get_creators || !set_finder) return std::printf("getCreators or setLoggerFinder is not exported\n"), 2;
     int32_t creators = 0;
     IPluginCreatorInterface* const* list = get_creators(creators);
     check(creators == 3, "three creators");
     const float zero = 0;  // with no logger it goes to the standard error
-    check(!created(*static_cast<IPluginCreatorV3One*>(list[0]), {PluginField("epsilon", &zero, PluginFieldType::kFLOAT32, 1)}),
+    check(!created(*static_cast<IPluginCreatorV3One*>(list[0]),
+                   {PluginField("epsilon", &zero, PluginFieldType::kFLOAT32, 1)}),
           "an error without a logger");
     set_finder(&the_log);
     for (int k = 0; k < 3; ++k) {

@@ -91,7 +91,8 @@ auto with_kernels(Unit unit, Types types, const Use& use) {
 
 void check(cudaError_t error, const char* what) {
     if (error != cudaSuccess)
-        throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+        throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
+                                 ")");
 }
 
 }  // namespace

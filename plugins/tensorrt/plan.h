@@ -17,7 +17,7 @@ enum class Path { automatic, block, cluster, grid };
 
 constexpr int kThreads = 512;    // of every block
 constexpr int kWarpsOfBlock = kThreads / 32;
-constexpr std::size_t kLeastSharedBytes = 64 * 1024;  // that a block may ask for on any GPU from compute capability 7.5 on
+constexpr std::size_t kLeastSharedBytes = 64 * 1024;  // that a block may ask for, from compute capability 7.5 on
 constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
 
 constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Unit::vcgru ? 3 : 4; }
@@ -48,7 +48,8 @@ constexpr double kClusterBarrier = 0.3;       // microseconds
 constexpr double kGridBarrier = 1.5;
 
 // The path with the shortest step, at m = 0.5. Throws std::invalid_argument where `wanted` can't run here.
-inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device, Path wanted) {
+inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device,
+                 Path wanted) {
     const int cluster_blocks = needs.cluster_blocks;
     const auto up = [](int a, int b) { return (a + b - 1) / b; };
     const double barriers = unit == Unit::vcgru ? 2 : 1;
@@ -71,9 +72,10 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
     const bool grid_runs = device.cooperative;
     const double never = HUGE_VAL;
     const double of_block = block_runs ? reading * up(B, device.multiprocessors) : never;
-    const double of_cluster = !cluster_runs ? never
-                                            : reading / cluster_blocks * up(B * cluster_blocks, device.multiprocessors) +
-                                                  barriers * kClusterBarrier;
+    const double of_cluster =
+        !cluster_runs
+            ? never
+            : reading / cluster_blocks * up(B * cluster_blocks, device.multiprocessors) + barriers * kClusterBarrier;
     const double of_grid = grid_runs ? reading / members * up(B, teams) + barriers * kGridBarrier : never;
 
     const auto unless = [](bool runs, const char* what) {
@@ -82,13 +84,17 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
     switch (wanted) {
         case Path::block: unless(block_runs, "the path block needs more shared memory than this GPU has"); return block;
         case Path::cluster:
-            unless(cluster_runs, "the path cluster needs compute capability 9 or later, and shared memory for its vectors");
+            unless(cluster_runs,
+                   "the path cluster needs compute capability 9 or later, and shared memory for its vectors");
             return cluster;
-        case Path::grid: unless(grid_runs, "the path grid needs cooperative launches, which this GPU has not"); return grid;
+        case Path::grid:
+            unless(grid_runs, "the path grid needs cooperative launches, which this GPU has not");
+            return grid;
         case Path::automatic: break;
     }
     const double best = std::min({of_block, of_cluster, of_grid});
-    unless(best < never, "no path runs on this GPU: D is too large for its shared memory, and it has no cooperative launches");
+    unless(best < never,
+           "no path runs on this GPU: D is too large for its shared memory, and it has no cooperative launches");
     return best == of_block ? block : best == of_cluster ? cluster : grid;
 }
 

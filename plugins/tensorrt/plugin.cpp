@@ -33,6 +33,14 @@ int32_t guarded(Unit unit, const Act& act) noexcept {
 
 bool is_weight(int input) { return input == 2 || input == 3; }
 
+// The largest shape of input k. In a profile the largest B of X and of a state may differ: X's counts, and those of a call
+// are compared when its shapes are set.
+Dims largest(const DynamicPluginTensorDesc* in, int k) {
+    Dims dims = in[k].max;
+    if ((k == 1 || k == 7) && dims.nbDims == 2) dims.d[0] = in[0].max.d[1];
+    return dims;
+}
+
 std::string text(const Dims& dims) {
     std::string list = "[";
     for (int k = 0; k < dims.nbDims; ++k) list += (k ? ", " : "") + std::to_string(dims.d[k]);
@@ -49,7 +57,8 @@ UnitPlugin::UnitPlugin(Unit unit, float sharpness, float epsilon, Path wanted)
         throw std::invalid_argument("sharpness must be above 0, not " + std::to_string(sharpness));
     if (!(epsilon > 0 && epsilon < 0.5f))
         throw std::invalid_argument("epsilon must be between 0 and 0.5, not " + std::to_string(epsilon));
-    description_ = std::string(name_of(unit)) + " sharpness " + std::to_string(sharpness) + " epsilon " + std::to_string(epsilon);
+    description_ =
+        std::string(name_of(unit)) + " sharpness " + std::to_string(sharpness) + " epsilon " + std::to_string(epsilon);
     fields_ = {PluginField("sharpness", &sharpness_, PluginFieldType::kFLOAT32, 1),
                PluginField("epsilon", &epsilon_, PluginFieldType::kFLOAT32, 1)};
     collection_ = {int32_t(fields_.size()), fields_.data()};
@@ -75,8 +84,9 @@ IPluginV3* UnitPlugin::clone() noexcept {
 
 void UnitPlugin::expect_counts(int32_t in, int32_t out) const {
     if (in != inputs() || out != outputs())
-        throw std::invalid_argument("takes " + std::to_string(inputs()) + " inputs and gives " + std::to_string(outputs()) +
-                                    " outputs, not " + std::to_string(in) + " and " + std::to_string(out));
+        throw std::invalid_argument("takes " + std::to_string(inputs()) + " inputs and gives " +
+                                    std::to_string(outputs()) + " outputs, not " + std::to_string(in) + " and " +
+                                    std::to_string(out));
 }
 
 template <class TypeOf>
@@ -84,7 +94,8 @@ Types UnitPlugin::types_of(const TypeOf& type_of) const {
     const DataType activation = type_of(0), weight = type_of(2);
     for (int k = 0; k < inputs(); ++k)
         if (type_of(k) != (is_weight(k) ? weight : activation))
-            throw std::invalid_argument(std::string(kInputs[k]) + " must have the type of " + (is_weight(k) ? "U" : "X"));
+            throw std::invalid_argument(std::string(kInputs[k]) + " must have the type of " +
+                                        (is_weight(k) ? "U" : "X"));
     if (activation == DataType::kFLOAT && weight == DataType::kFLOAT) return Types::f32;
     if (activation == DataType::kFLOAT && weight == DataType::kHALF) return Types::half_weights;
     if (activation == DataType::kHALF && weight == DataType::kHALF) return Types::half;
@@ -98,16 +109,16 @@ Sizes UnitPlugin::sizes_of(const DimsOf& dims_of) const {
     const int64_t T = X.d[0], B = X.d[1], D = X.d[2], rows = gates_of(unit_) * D;
     if (T < 0 || T > (1 << 30) || B < 0 || B > kMostSequences || D < 1 || D > kMostDimensions)
         throw std::invalid_argument("X must have the shape [T, B, D] with T up to 2^30, B up to " +
-                                    std::to_string(kMostSequences) + " and D from 1 to " + std::to_string(kMostDimensions) +
-                                    ", not " + text(X));
+                                    std::to_string(kMostSequences) + " and D from 1 to " +
+                                    std::to_string(kMostDimensions) + ", not " + text(X));
     const Dims wanted[] = {X, {2, {B, D}}, {2, {rows, D}}, {2, {rows, D}}, {1, {D}}, {1, {D}}, {1, {1}}, {2, {B, D}}};
     for (int k = 1; k < inputs(); ++k) {
         const Dims dims = dims_of(k);
         bool same = dims.nbDims == wanted[k].nbDims;
         for (int i = 0; same && i < dims.nbDims; ++i) same = dims.d[i] == wanted[k].d[i];
         if (!same)
-            throw std::invalid_argument(std::string(kInputs[k]) + " must have the shape " + text(wanted[k]) + " where X is " +
-                                        text(X) + ", not " + text(dims));
+            throw std::invalid_argument(std::string(kInputs[k]) + " must have the shape " + text(wanted[k]) +
+                                        " where X is " + text(X) + ", not " + text(dims));
     }
     return {int(T), int(B), int(D)};
 }
@@ -117,7 +128,7 @@ int32_t UnitPlugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t i
     return guarded(unit_, [&] {
         expect_counts(inputs, outputs);
         types_of([&](int k) { return in[k].desc.type; });
-        sizes_of([&](int k) { return in[k].max; });
+        sizes_of([&](int k) { return largest(in, k); });
         return 0;
     });
 }
@@ -132,8 +143,8 @@ int32_t UnitPlugin::getOutputDataTypes(DataType* types, int32_t outputs, const D
     });
 }
 
-int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t shapes, DimsExprs* out,
-                                    int32_t outputs, IExprBuilder& builder) noexcept {
+int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t shapes,
+                                    DimsExprs* out, int32_t outputs, IExprBuilder& builder) noexcept {
     return guarded(unit_, [&] {
         expect_counts(inputs, outputs);
         if (shapes != 0) throw std::invalid_argument("takes no shape tensors");
@@ -147,11 +158,12 @@ int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const D
         const auto expect = [&](int k, int axis, const IDimensionExpr* wanted) {
             const IDimensionExpr* given = in[k].d[axis];
             if (given->isConstant() && wanted->isConstant() && given->getConstantValue() != wanted->getConstantValue())
-                throw std::invalid_argument(std::string(kInputs[k]) + " must have " +
-                                            std::to_string(wanted->getConstantValue()) + " along axis " +
-                                            std::to_string(axis) + ", not " + std::to_string(given->getConstantValue()));
+                throw std::invalid_argument(
+                    std::string(kInputs[k]) + " must have " + std::to_string(wanted->getConstantValue()) +
+                    " along axis " + std::to_string(axis) + ", not " + std::to_string(given->getConstantValue()));
         };
-        const IDimensionExpr* rows = builder.operation(DimensionOperation::kPROD, *builder.constant(gates_of(unit_)), *D);
+        const IDimensionExpr* rows =
+            builder.operation(DimensionOperation::kPROD, *builder.constant(gates_of(unit_)), *D);
         for (int k = 1; k < inputs; ++k) {
             expect(k, ranks[k] - 1, k == 6 ? builder.constant(1) : D);
             if (ranks[k] == 2) expect(k, 0, is_weight(k) ? rows : B);
@@ -173,7 +185,8 @@ bool UnitPlugin::supportsFormatCombination(int32_t position, const DynamicPlugin
         const DataType activation = in_out[0].desc.type;
         if (here.format != TensorFormat::kLINEAR) return false;
         if (position == 0) return activation == DataType::kFLOAT || activation == DataType::kHALF;
-        if (position == 2) return here.type == DataType::kHALF || (here.type == DataType::kFLOAT && activation == here.type);
+        if (position == 2)
+            return here.type == DataType::kHALF || (here.type == DataType::kFLOAT && activation == here.type);
         if (position == 3) return here.type == in_out[2].desc.type;
         return here.type == activation;
     };
@@ -185,7 +198,7 @@ size_t UnitPlugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t i
     size_t bytes = 0;
     guarded(unit_, [&] {
         expect_counts(inputs, outputs);
-        const Sizes most = sizes_of([&](int k) { return in[k].max; });
+        const Sizes most = sizes_of([&](int k) { return largest(in, k); });
         bytes = workspace_bytes(unit_, most.B, most.D);
         return 0;
     });
@@ -222,7 +235,8 @@ int32_t UnitPlugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc*,
         for (int k = 0; k < this->outputs(); ++k) tensors.out[k] = outputs[k];
         const cudaError_t error =
             launch(unit_, types, ready.plan, sizes, sharpness_, epsilon_, tensors, workspace, stream);
-        if (error != cudaSuccess) throw std::runtime_error(std::string("the launch failed: ") + cudaGetErrorString(error));
+        if (error != cudaSuccess)
+            throw std::runtime_error(std::string("the launch failed: ") + cudaGetErrorString(error));
         return 0;
     });
 }

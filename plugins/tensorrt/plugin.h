@@ -48,8 +48,9 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
 
     int32_t onShapeChange(const nvinfer1::PluginTensorDesc* in, int32_t inputs, const nvinfer1::PluginTensorDesc* out,
                           int32_t outputs) noexcept override;
-    int32_t enqueue(const nvinfer1::PluginTensorDesc* in, const nvinfer1::PluginTensorDesc* out, const void* const* inputs,
-                    void* const* outputs, void* workspace, cudaStream_t stream) noexcept override;
+    int32_t enqueue(const nvinfer1::PluginTensorDesc* in, const nvinfer1::PluginTensorDesc* out,
+                    const void* const* inputs, void* const* outputs, void* workspace,
+                    cudaStream_t stream) noexcept override;
     nvinfer1::IPluginV3* attachToContext(nvinfer1::IPluginResourceContext*) noexcept override { return clone(); }
     const nvinfer1::PluginFieldCollection* getFieldsToSerialize() noexcept override;
 

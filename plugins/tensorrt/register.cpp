@@ -13,7 +13,8 @@ struct Registration {
         nvinfer1::IPluginCreatorInterface* const* creators = getCreators(count);
         for (int32_t k = 0; k < count; ++k)
             if (!getPluginRegistry()->registerCreator(*creators[k], ""))
-                std::fprintf(stderr, "vcdeploy: plugin %d of %d was not registered; is it registered already?\n", k + 1, count);
+                std::fprintf(stderr, "vcdeploy: plugin %d of %d was not registered; is it registered already?\n", k + 1,
+                             count);
     }
 } at_load;
 

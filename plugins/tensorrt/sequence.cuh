@@ -25,7 +25,8 @@ namespace vcdeploy {
 
 constexpr int kMostWarps = 32;
 
-// A block's own memory: vectors of padded(D) numbers. As shared memory, or where D is too large for it, in global memory.
+// A block's own memory: vectors of padded(D) numbers. As shared memory, or where D is too large for it, in global
+// memory.
 template <class Unit, class Real>
 struct Room {
     static constexpr int vectors = Unit::resets ? 7 : 4;
@@ -44,9 +45,9 @@ struct Room {
 };
 
 // Team: rank() and members(); put(vector, i, value), by a whole warp, for all members to read after a barrier;
-// read(from) of such a vector; barrier<name>(); gathered(vector, count, own): the vector in this block's memory, after a
-// barrier. reset(), fresh(turn): vectors to put, where `in_place()` h itself: nobody but its own row's warp looks at a
-// dimension of h between [masked] and [fresh], so that a block by itself needs no other.
+// read(from) of such a vector; barrier<name>(); gathered(vector, count, own): the vector in this block's memory, after
+// a barrier. reset(), fresh(turn): vectors to put, where `in_place()` h itself: nobody but its own row's warp looks at
+// a dimension of h between [masked] and [fresh], so that a block by itself needs no other.
 template <class Unit, class Team, class Weight, class Activation, class Real>
 struct Sequence {
     const Call<Weight, Activation, Real>& call;

@@ -17,7 +17,9 @@ struct Registry final : IPluginRegistry {
 #if NV_TENSORRT_MAJOR < 11
     bool registerCreator(IPluginCreator&, const AsciiChar*) noexcept override { return false; }
     IPluginCreator* const* getPluginCreatorList(int32_t*) const noexcept override { return nullptr; }
-    IPluginCreator* getPluginCreator(const AsciiChar*, const AsciiChar*, const AsciiChar*) noexcept override { return nullptr; }
+    IPluginCreator* getPluginCreator(const AsciiChar*, const AsciiChar*, const AsciiChar*) noexcept override {
+        return nullptr;
+    }
     bool deregisterCreator(const IPluginCreator&) noexcept override { return false; }
 #endif
     void setErrorRecorder(IErrorRecorder*) noexcept override {}
@@ -27,7 +29,9 @@ struct Registry final : IPluginRegistry {
     PluginLibraryHandle loadLibrary(const AsciiChar*) noexcept override { return nullptr; }
     void deregisterLibrary(PluginLibraryHandle) noexcept override {}
     IPluginCreatorInterface* const* getAllCreators(int32_t*) const noexcept override { return nullptr; }
-    IPluginCreatorInterface* getCreator(const AsciiChar*, const AsciiChar*, const AsciiChar*) noexcept override { return nullptr; }
+    IPluginCreatorInterface* getCreator(const AsciiChar*, const AsciiChar*, const AsciiChar*) noexcept override {
+        return nullptr;
+    }
     bool deregisterCreator(const IPluginCreatorInterface&) noexcept override { return false; }
     IPluginResource* acquirePluginResource(const AsciiChar*, IPluginResource*) noexcept override { return nullptr; }
     int32_t releasePluginResource(const AsciiChar*) noexcept override { return 0; }
