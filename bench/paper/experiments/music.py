@@ -13,7 +13,7 @@ MUSIC = Experiment(
         Row("RNN", "rnn", matches="VCRNN"),
     ),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 6.0}),
+        "machine": Scale({"dim": 128, "epochs": 6.0, "lr": 2e-3}),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     score="perplexity",

@@ -17,7 +17,7 @@ SHARPNESS = Experiment(
     settings={"corpus": "ptb"},
     rows=tuple(Row(f"VCGRU, lambda × {times:g}", "vcgru", {"target": 0.4, **_sharpness(times)}) for times in (1, 4, 8)),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0}, characters=1_500_000, held_out=100_000),
+        "machine": Scale({"dim": 128, "epochs": 1.0, "lr": 2e-3}, characters=1_500_000, held_out=100_000),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     in_paper=False,
