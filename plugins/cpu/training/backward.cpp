@@ -101,7 +101,7 @@ class BackwardPass {
                 operands.push_back({slopes, d_.data() + places_[n], ones, active});
             }
             multiply_all(operands, [&](int gate, int panel, int count) {
-                table_.multiply(V.panel(gate, panel), operands.data(), count, 0,
+                table_.multiply(V.panel(gate, panel), V.after(gate, panel, 0, G_), operands.data(), count, 0,
                                 static_cast<std::ptrdiff_t>(gate * plane_) + panel * table_.panel, false);
             });
         });
@@ -199,7 +199,7 @@ class BackwardPass {
             if (unit_.backward_reset)
                 share_out(team_, panels, products, [&](int panel, int) {
                     const int row = panel * P, count = batch.reaching(row);
-                    table_.multiply(U.panel(G_ - 1, panel), operands.data(), count,
+                    table_.multiply(U.panel(G_ - 1, panel), U.after(G_ - 1, panel, G_ - 1, G_), operands.data(), count,
                                     static_cast<std::ptrdiff_t>((G_ - 1) * d_plane), row, false);
                     for (int i = 0; i < count; ++i)
                         unit_.backward_reset(batch.rows[i], row, std::min(row + P, batch.extents[i].active));
@@ -207,7 +207,7 @@ class BackwardPass {
             share_out(team_, panels, through * products, [&](int panel, int) {
                 const int row = panel * P, count = batch.reaching(row);
                 for (int gate = 0; gate < through; ++gate)
-                    table_.multiply(U.panel(gate, panel), operands.data(), count,
+                    table_.multiply(U.panel(gate, panel), U.after(gate, panel, 0, through), operands.data(), count,
                                     static_cast<std::ptrdiff_t>(gate * d_plane), row, gate > 0 || through < G_);
             });
         }
@@ -241,8 +241,8 @@ class BackwardPass {
                 operands.push_back({dxbar + size, dxbar, 0, active});
             }
             multiply_all(operands, [&](int gate, int panel, int count) {
-                table_.multiply(V.panel(gate, panel), operands.data(), count, static_cast<std::ptrdiff_t>(gate * size),
-                                panel * table_.panel, gate > 0);
+                table_.multiply(V.panel(gate, panel), V.after(gate, panel, 0, G_), operands.data(), count,
+                                static_cast<std::ptrdiff_t>(gate * size), panel * table_.panel, gate > 0);
             });
             for (int i = begin; i < end; ++i) {
                 const int n = order_[i];

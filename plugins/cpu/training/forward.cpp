@@ -86,9 +86,10 @@ class ForwardPass {
         const int row = panel * table_.panel, count = batch_.reaching(row);
         for (int gate = 0; gate < G_; ++gate) {
             const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(gate * plane_) + row;
-            table_.multiply(V_.panel(gate, panel), of_V_.data(), count, 0, at, false);
-            if (reset && gate == G_ - 1) continue;
-            table_.multiply(U_.panel(gate, panel), of_U_.data(), count, 0, at, true);
+            const bool waits = reset && gate == G_ - 1;
+            const T *of_V = V_.panel(gate, panel), *of_U = U_.panel(gate, panel), *after = V_.after(gate, panel, 0, G_);
+            table_.multiply(of_V, waits ? after : of_U, of_V_.data(), count, 0, at, false);
+            if (!waits) table_.multiply(of_U, after, of_U_.data(), count, 0, at, true);
         }
         for (int i = 0; i < count; ++i) unit_.activate(batch_.rows[i], row, row + table_.panel);
         if (!reset) update(row, count);
@@ -98,7 +99,8 @@ class ForwardPass {
     void make_last_gate(int panel) {
         const int row = panel * table_.panel, count = batch_.reaching(row), gate = G_ - 1;
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(gate * plane_) + row;
-        table_.multiply(U_.panel(gate, panel), of_reset_.data(), count, 0, at, true);
+        const T* after = U_.after(gate, panel, gate, G_);
+        table_.multiply(U_.panel(gate, panel), after, of_reset_.data(), count, 0, at, true);
         for (int i = 0; i < count; ++i) unit_.activate_reset(batch_.rows[i], row, row + table_.panel);
         update(row, count);
     }

@@ -66,9 +66,15 @@ static inline void store(T* p, Vector<T> v) {
     std::memcpy(p, &v, sizeof v);
 }
 
-static inline void prefetch([[maybe_unused]] const void* p) {
+// What will soon be written is fetched into the nearest cache, what will soon be read into the one behind it.
+static inline void prefetch_to_write([[maybe_unused]] const void* p) {
 #ifdef __GNUC__
     __builtin_prefetch(p, 1);
+#endif
+}
+static inline void prefetch_to_read([[maybe_unused]] const void* p) {
+#ifdef __GNUC__
+    __builtin_prefetch(p, 0, 2);
 #endif
 }
 

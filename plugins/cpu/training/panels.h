@@ -22,6 +22,10 @@ class Panels {
           packed_(count_), memory_(static_cast<std::size_t>(gates) * count_ * dim * panel, Contents::any) {}
 
     const T* panel(int gate, int number) const { return memory_.data() + start(gate, number); }
+    // What is multiplied after it where gates [first, last) of every panel are multiplied in turn.
+    const T* after(int gate, int number, int first, int last) const {
+        return gate + 1 < last ? panel(gate + 1, number) : panel(first, std::min(number + 1, count_ - 1));
+    }
 
     // Makes the corner of the first `reach` rows and columns ready.
     void extend(int reach, Team& team) {

@@ -58,9 +58,10 @@ template <class T>
 struct Table {
     int panel;  // rows of one
 
-    // Adds to (or sets) y [at, at + panel) of every operand. panel: [column][row of the panel].
-    void (*multiply)(const T* panel, const Operand<T>* operands, int count, std::ptrdiff_t x_at, std::ptrdiff_t y_at,
-                     bool accumulate);
+    // Adds to (or sets) y [at, at + panel) of every operand. panel: [column][row of the panel]. next: the panel that is
+    // multiplied after this one, which is fetched meanwhile.
+    void (*multiply)(const T* panel, const T* next, const Operand<T>* operands, int count, std::ptrdiff_t x_at,
+                     std::ptrdiff_t y_at, bool accumulate);
     // out [rows][columns] += Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
     // out has rows `stride` apart; rows up to kGroup and columns up to a panel.
     void (*add_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns);

@@ -13,10 +13,11 @@ namespace vcdeploy::training::VCDEPLOY_ISA {
 template <class T>
 constexpr int kPanelRows = 2 * kLanes<T>;
 
-// y[s][0 … panel) (+)= Σ_k w[k][0 … panel) x[s][k * stride], k below n.
+// y[s][0 … panel) (+)= Σ_k w[k][0 … panel) x[s][k * stride], k below n. Meanwhile fetches what begins at `soon`, `pace`
+// elements for every k.
 template <class T, int S>
 static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::ptrdiff_t stride, T* const* y,
-                        bool accumulate) {
+                        bool accumulate, const T* soon, std::ptrdiff_t pace) {
     constexpr int L = kLanes<T>;
     const T* from[S];
     Vector<T> low[S], high[S];
@@ -24,9 +25,10 @@ static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::pt
     for (int s = 0; s < S; ++s) {
         from[s] = x[s];
         low[s] = high[s] = all(T(0));
-        prefetch(y[s]);
+        prefetch_to_write(y[s]);
     }
-    for (std::ptrdiff_t k = 0; k < n; ++k, w += 2 * L) {
+    for (std::ptrdiff_t k = 0; k < n; ++k, w += 2 * L, soon += pace) {
+        prefetch_to_read(soon);
         const Vector<T> w_low = load(w), w_high = load(w + L);
 #pragma GCC unroll 6
         for (int s = 0; s < S; ++s) {
@@ -48,26 +50,32 @@ static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::pt
 
 template <class T>
 static void tile_of(int count, const T* w, std::ptrdiff_t n, const T* const* x, std::ptrdiff_t stride, T* const* y,
-                    bool accumulate) {
+                    bool accumulate, const T* soon, std::ptrdiff_t pace) {
     switch (count) {
-        case 1: return tile<T, 1>(w, n, x, stride, y, accumulate);
-        case 2: return tile<T, 2>(w, n, x, stride, y, accumulate);
-        case 3: return tile<T, 3>(w, n, x, stride, y, accumulate);
-        case 4: return tile<T, 4>(w, n, x, stride, y, accumulate);
-        case 5: return tile<T, 5>(w, n, x, stride, y, accumulate);
-        default: return tile<T, 6>(w, n, x, stride, y, accumulate);
+        case 1: return tile<T, 1>(w, n, x, stride, y, accumulate, soon, pace);
+        case 2: return tile<T, 2>(w, n, x, stride, y, accumulate, soon, pace);
+        case 3: return tile<T, 3>(w, n, x, stride, y, accumulate, soon, pace);
+        case 4: return tile<T, 4>(w, n, x, stride, y, accumulate, soon, pace);
+        case 5: return tile<T, 5>(w, n, x, stride, y, accumulate, soon, pace);
+        default: return tile<T, 6>(w, n, x, stride, y, accumulate, soon, pace);
     }
 }
 
 template <class T>
-static void multiply(const T* panel, const Operand<T>* operands, int count, std::ptrdiff_t x_at, std::ptrdiff_t y_at,
-                     bool accumulate) {
+static void multiply(const T* panel, const T* next, const Operand<T>* operands, int count, std::ptrdiff_t x_at,
+                     std::ptrdiff_t y_at, bool accumulate) {
     // A stretch of columns at a time, so that all groups find the panel's part of it in the nearest cache.
     constexpr int kStretch = 1024 / static_cast<int>(sizeof(T));
+    constexpr std::ptrdiff_t P = kPanelRows<T>;
     if (count == 0) return;
     const int groups = (count + kGroup - 1) / kGroup;
     const int widest = operands[0].to;
-    for (int begin = operands[count - 1].from / kStretch * kStretch; begin == 0 || begin < widest; begin += kStretch) {
+    const int start = operands[count - 1].from / kStretch * kStretch;
+    // All groups together fetch the next stretch: left to the first that reads it, it would come too late.
+    const std::ptrdiff_t pace = groups < P ? P / groups : 1;
+    for (int begin = start; begin == 0 || begin < widest; begin += kStretch) {
+        const bool last = begin + kStretch >= widest;
+        const T* soon = last ? next + start * P : panel + (begin + kStretch) * P;
         // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
         for (int group = 0, first = 0; group < groups; ++group) {
             const int size = (count - first + groups - group - 1) / (groups - group);
@@ -84,7 +92,8 @@ static void multiply(const T* panel, const Operand<T>* operands, int count, std:
                 y[s] = own[s].y + y_at;
             }
             const std::ptrdiff_t columns = to > from ? to - from : 0;
-            tile_of<T>(size, panel + static_cast<std::ptrdiff_t>(from) * kPanelRows<T>, columns, x, 1, y, !starts);
+            tile_of<T>(size, panel + from * P, columns, x, 1, y, !starts, soon, pace);
+            soon += columns * pace;
         }
     }
 }
@@ -100,7 +109,7 @@ static void add_outer(const T* d, const T* inputs, int count, T* out, std::ptrdi
         x[s] = d + s;
         y[s] = whole ? out + s * stride : part + s * P;
     }
-    tile_of<T>(rows, inputs, count, x, kGroup, y, whole);
+    tile_of<T>(rows, inputs, count, x, kGroup, y, whole, inputs, 0);
     if (whole) return;
     for (int s = 0; s < rows; ++s)
         for (int i = 0; i < columns; ++i) out[s * stride + i] += part[s * P + i];
