@@ -55,7 +55,7 @@ class BackwardPass {
         for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
         e_ = Buffer<T>(plane_, Contents::any);
         d_ = Buffer<T>(plane_ * G_, Contents::any);
-        share_out(team_, layer_.steps, std::int64_t{4} * tokens_ * D_, [&](int t, int) {
+        share_out(team_, layer_.steps, kElement * tokens_ * D_, [&](int t, int) {
             for (int n = t * B_; n < (t + 1) * B_; ++n)
                 soften(call_.M[n], D_, layer_.softness, extents_[n], e_.data() + places_[n]);
         });
@@ -82,7 +82,7 @@ class BackwardPass {
 
     // 1. q = V (x ⊙ e') in the place of d. Only the columns where the mask is neither 0 nor 1 count.
     void make_q() {
-        Panels<T> V(layer_.V, G_, D_, table_.panel, Side::plain);
+        Panels<T> V(layer_.V, G_, D_, table_.panel, Side::plain, extents_[order_.back()].ones);
         V.extend(extents_[order_[0]].active, team_);
         std::vector<Buffer<T>> scratch;
         for (int i = 0; i < team_.size(); ++i)
@@ -120,15 +120,14 @@ class BackwardPass {
     // VCLSTM: the cell before every step. It follows from the gates without a product, in each sequence by itself.
     void recompute_cells() {
         cells_ = Buffer<T>(plane_, Contents::any);
-        share_out(team_, B_, std::int64_t{20} * tokens_ * D_, [&](int b, int) {
+        share_out(team_, B_, kElement * tokens_ * D_, [&](int b, int) {
             const T* first = call_.C0 + static_cast<std::size_t>(b) * D_;
-            std::vector<T> c(first, first + D_), unused(D_);
+            std::vector<T> c(first, first + D_);
             for (int n = b; n < tokens_; n += B_) {
                 std::copy_n(c.data(), extents_[n].active, cells_.data() + places_[n]);
                 Rows<T> rows = rows_of(n);
                 rows.c = c.data();
-                rows.next = unused.data();
-                unit_.update(rows, 0, extents_[n].active);
+                unit_.update_cell(rows, 0, extents_[n].active);
             }
         });
     }
@@ -189,7 +188,7 @@ class BackwardPass {
                 batch.add(rows, extents_[n]);
                 operands.push_back({rows.d, rows.dbar, 0, extents_[n].active});
             }
-            share_out(team_, B_, std::int64_t{8} * B_ * D_, [&](int i, int) {
+            share_out(team_, B_, kElement * B_ * D_, [&](int i, int) {
                 const int b = order[i];
                 if (t < layer_.steps - 1) finish((t + 1) * B_ + b, b);
                 begin(i, t * B_ + b, b);
@@ -211,7 +210,7 @@ class BackwardPass {
                                     static_cast<std::ptrdiff_t>(gate * d_plane), row, gate > 0 || through < G_);
             });
         }
-        share_out(team_, B_, std::int64_t{4} * B_ * D_, [&](int b, int) { finish(b, b); });
+        share_out(team_, B_, kElement * B_ * D_, [&](int b, int) { finish(b, b); });
         std::fill_n(call_.du, D_, T(0));
         std::fill_n(call_.dv, D_, T(0));
         for (int b = 0; b < B_; ++b) {

@@ -91,7 +91,7 @@ struct VCRNN {
         return dm;
     }
 
-    static constexpr UnitTable<T> kTable{activate, nullptr, update, backward, nullptr};
+    static constexpr UnitTable<T> kTable{activate, nullptr, update, nullptr, backward, nullptr};
 };
 
 // Gates r, s, g; z = e ⊙ s.
@@ -147,7 +147,7 @@ struct VCGRU {
         }
     }
 
-    static constexpr UnitTable<T> kTable{activate, activate_reset, update, backward, backward_reset};
+    static constexpr UnitTable<T> kTable{activate, activate_reset, update, nullptr, backward, backward_reset};
 };
 
 // Gates i, f, g, o.
@@ -174,6 +174,13 @@ struct VCLSTM {
         }
     }
 
+    static void update_cell(const Rows<T>& t, int begin, int end) {
+        const T *e = t.e, *in = t.gates, *forget = in + t.plane, *g = forget + t.plane;
+        T* c = t.c;
+        VCDEPLOY_ROWS
+        for (int i = begin; i < end; ++i) c[i] = blend(e[i], forget[i] * c[i] + in[i] * g[i], c[i]);
+    }
+
     static T backward(const Rows<T>& t, int end) {
         const T *e = t.e, *h = t.h, *in = t.gates, *forget = in + t.plane, *g = forget + t.plane, *out = g + t.plane;
         const T* c = t.c;
@@ -196,7 +203,7 @@ struct VCLSTM {
         return dm;
     }
 
-    static constexpr UnitTable<T> kTable{activate, nullptr, update, backward, nullptr};
+    static constexpr UnitTable<T> kTable{activate, nullptr, update, update_cell, backward, nullptr};
 };
 
 template <class T>

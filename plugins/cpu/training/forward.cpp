@@ -38,7 +38,7 @@ class ForwardPass {
 
     void step(int t) {
         const int B = layer_.batch, D = layer_.dim, P = table_.panel;
-        share_out(team_, B, std::int64_t{4} * B * D, [&](int b, int) { schedule(t, b); });
+        share_out(team_, B, kElement * B * D, [&](int b, int) { schedule(t, b); });
 
         batch_.clear();
         of_U_.clear();

@@ -17,9 +17,10 @@ enum class Side { plain, transposed };
 template <class T>
 class Panels {
   public:
-    Panels(const T* weights, int gates, int dim, int panel, Side side)
+    // Columns before `first` are never read.
+    Panels(const T* weights, int gates, int dim, int panel, Side side, int first = 0)
         : weights_(weights), gates_(gates), dim_(dim), panel_(panel), count_((dim + panel - 1) / panel), side_(side),
-          packed_(count_), memory_(static_cast<std::size_t>(gates) * count_ * dim * panel, Contents::any) {}
+          packed_(count_, first), memory_(static_cast<std::size_t>(gates) * count_ * dim * panel, Contents::any) {}
 
     const T* panel(int gate, int number) const { return memory_.data() + start(gate, number); }
     // What is multiplied after it where gates [first, last) of every panel are multiplied in turn.

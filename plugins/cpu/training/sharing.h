@@ -8,6 +8,9 @@
 
 namespace vcdeploy::training {
 
+// An element of a row that goes through a unit's equations or the scheduler's, in multiply-adds of a product.
+constexpr std::int64_t kElement = 32;
+
 // work(number, member) for every number below count. products: what it comes to in multiply-adds.
 template <class Work>
 void share_out(Team& team, int count, std::int64_t products, const Work& work) {

@@ -48,6 +48,7 @@ struct UnitTable {
     RowsOf<T> activate;        // sums -> gates; VCGRU: r and z, and r ⊙ hbar
     RowsOf<T> activate_reset;  // VCGRU: the gate that reads r ⊙ hbar
     RowsOf<T> update;          // next, and c
+    RowsOf<T> update_cell;     // VCLSTM: c alone
     // dh -> d of the gates that it reaches directly; dh and dc shrink to what passes the gates by. Returns the direct
     // part of dm. For rows below end.
     T (*backward)(const Rows<T>&, int end);
