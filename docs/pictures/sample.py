@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COMMAND = 'vcdeploy sample --prime "The prime min" --length 440 --show-compute'
-WIDTH = 100  # columns
+COMMAND = 'vcdeploy sample --prime "The prime min" --temperature 0.6 --length 440 --show-compute'
+WIDTH = 106  # columns
 
 
 def draw() -> str:

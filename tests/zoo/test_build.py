@@ -36,11 +36,12 @@ def run(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     config = {
         "unit": "vcgru", "dim": 12, "layers": 1, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32", "kind": "text",
-        "buffer": 0, "dropout": 0.0, "corpus": "demo",
+        "buffer": 0, "dropout": 0.0, "corpus": "demo", "epochs": 0.5,
     }  # fmt: skip
     network = LanguageModel("vcgru", len(VOCAB), 12, sharpness=0.5)
     saved = checkpoint.Checkpoint(config, VOCAB, network.state_dict(), {}, {"step": 7, "epoch": 0.5})
-    checkpoint.write(tmp_path / "run" / "best.safetensors", saved)
+    for name in ("best", "last"):
+        checkpoint.write(tmp_path / "run" / f"{name}.safetensors", saved)
     about = {"command": "vcdeploy train demo --out 'my runs/it' --dim 12", "date": "2026-01-01", "machine": "M",
              "vcdeploy": "0", "torch": "2", "python": "3", "config": config}  # fmt: skip
     (tmp_path / "run" / "run.json").write_text(json.dumps(about))
@@ -108,6 +109,10 @@ def test_what_is_refused_leaves_the_zoo_as_it_was(
         changed.setitem(bits, "new.onnx", 2.2)
         refused(r"f16 costs too much: 2.1200 bits become 2.2000")
     about: dict[str, Any] = json.loads((run / "run.json").read_text())
+    about["config"]["epochs"] = 0.6
+    (run / "run.json").write_text(json.dumps(about))
+    refused("is at epoch 0.5 of 0.6: let it finish first")
+    about["config"]["epochs"] = 0.5
     about["command"] = "vcdeploy train --resume runs/x"
     (run / "run.json").write_text(json.dumps(about))
     refused("does not say how the run began")

@@ -186,3 +186,8 @@ def test_the_readme_has_the_figures_of_the_cards() -> None:
             f"{card['speed']['tokens_per_second']:,.0f}",
         ]  # fmt: skip
         assert f"| {' | '.join(cells)} |" in readme
+    m = zoo.card("english")["quality"]["file"]["m_by_class"]
+    caption = "{start of word:.2f} on first letters of words, {inside word:.2f} inside words and {white space:.2f} on"
+    assert caption.format(**m) in readme
+    faster = " and ".join(f"{zoo.card(name)['speed']['times_the_baseline']:.1f}" for name in NAMES)
+    assert f"{faster} times as many as a dense GRU" in readme

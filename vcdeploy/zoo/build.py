@@ -23,6 +23,7 @@ from vcdeploy.corpora.catalogue import CATALOGUE, Entry
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.runtime.loading import open_source
+from vcdeploy.training import checkpoint
 
 # Corpora whose licence lets a model trained on them be passed on, whatever the reader does with it.
 FREE = ("demo", "europarl-cs", "europarl-de", "europarl-en", "irish")
@@ -51,6 +52,7 @@ def build(name: str, run: Path, precision: str) -> dict[str, Any]:
     """The card of the new entry, which has been written."""
     made = _json_file(run / "run.json")
     entry = _free_corpus(made["config"]["corpus"])
+    _check_finished(run, made["config"]["epochs"])
     with tempfile.TemporaryDirectory(prefix="vcdeploy-zoo-") as folder:
         file = Path(folder) / f"{name}.onnx"
         _vcdeploy("export", str(run), "--precision", precision, "-o", str(file))
@@ -102,6 +104,13 @@ def _free_corpus(name: str) -> Entry:
         licence = f": {CATALOGUE[name].licence}" if name in CATALOGUE else ", of which no licence is known"
         raise VcdeployError(f"models of {name} don't ship{licence}; train on one of {', '.join(FREE)}")
     return CATALOGUE[name]
+
+
+def _check_finished(run: Path, epochs: float) -> None:
+    """A run that goes on would leave another best checkpoint than the one that is exported."""
+    progress = checkpoint.read(checkpoint.find(run, prefer="last")).progress
+    if progress["epoch"] * (1 + 1 / progress["step"]) < epochs:  # less than a step is wanting
+        raise VcdeployError(f"{run} is at epoch {progress['epoch']:.4g} of {epochs:g}: let it finish first")
 
 
 def _without_output(command: str) -> str:
