@@ -28,4 +28,5 @@ def test_arm_has_neon_and_nothing_of_x86() -> None:
 def test_stub_names_what_the_module_has() -> None:
     stub = ast.parse((Path(vcdeploy.__file__).parent / "_native.pyi").read_text())
     declared = {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    declared |= {ast.unparse(node.target) for node in stub.body if isinstance(node, ast.AnnAssign)}
     assert declared == {name for name in dir(_native) if not name.startswith("_")}
