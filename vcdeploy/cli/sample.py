@@ -51,7 +51,7 @@ PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"',
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True,
               help="Choose among the fewest symbols that have this probability together.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
-              help="The same seed gives the same sample, on every backend.")  # fmt: skip
+              help="The same seed gives the same sample, on every backend (in int8 nearly always).")  # fmt: skip
 @click.option("--num", type=click.IntRange(1), default=1, show_default=True,
               help="Samples to write, the seed one higher for each.")  # fmt: skip
 @click.option("--backend", type=click.Choice(CHOICES), default="auto", show_default=True,
