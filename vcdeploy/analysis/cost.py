@@ -18,6 +18,11 @@ _COUNTS = {"vcrnn": (2, 1), "vcgru": (6, 2), "vclstm": (8, 4), "rnn": (2, 1), "g
 UNITS = (*_COUNTS, "crnn")
 
 
+def reach(sharpness: float, epsilon: float) -> float:
+    """How many dimensions past m·D the mask is above 0, and short of it below 1."""
+    return math.log((1 - epsilon) / epsilon) / sharpness
+
+
 def active(m: NDArray[Any], config: Mapping[str, Any]) -> NDArray[np.int64]:
     """a of each m of a variable unit: the leading dimensions that a step updates, as units.scheduler counts them."""
     return _extent(m, config, 1)
@@ -29,9 +34,8 @@ def certain(m: NDArray[Any], config: Mapping[str, Any]) -> NDArray[np.int64]:
 
 
 def _extent(m: NDArray[Any], config: Mapping[str, Any], side: int) -> NDArray[np.int64]:
-    D, epsilon = config["dim"], config["epsilon"]
-    reach = math.log((1 - epsilon) / epsilon) / config["sharpness"]
-    return np.floor(m.astype(np.float64) * D + side * reach).clip(0, D).astype(np.int64)
+    D, soft = config["dim"], reach(config["sharpness"], config["epsilon"])
+    return np.floor(m.astype(np.float64) * D + side * soft).clip(0, D).astype(np.int64)
 
 
 def macs(unit: str, dim: int, mean_squares: Sequence[float]) -> float:

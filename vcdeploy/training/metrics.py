@@ -17,9 +17,7 @@ def squares_of(m: Tensor, dim: int, softness: tuple[float, float] | None) -> Ten
     if softness is None:
         return (m.detach().double() * dim) ** 2
     # As cost.active counts: a mask of D entries for every symbol of a long text would not fit into memory.
-    sharpness, epsilon = softness
-    reach = math.log((1 - epsilon) / epsilon) / sharpness
-    return (m.detach().double() * dim + reach).floor().clamp(0, dim) ** 2
+    return (m.detach().double() * dim + cost.reach(*softness)).floor().clamp(0, dim) ** 2
 
 
 def active_squares(model: LanguageModel, m: Tensor, sharpness: float | None = None) -> Tensor:
