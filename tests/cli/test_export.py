@@ -98,6 +98,39 @@ def test_bundle(folder: Path, tmp_path: Path) -> None:
     assert json.loads((bundle / "report.json").read_text())["passed"] is True
 
 
+def test_an_exported_file_is_exported_in_another_form(folder: Path, tmp_path: Path) -> None:
+    """As if it had been written from the checkpoint; f16 and back to f32 has the rounded weights."""
+    first, again, direct = (tmp_path / name for name in ("first.onnx", "again.onnx", "direct.onnx"))
+    for source, precision, target in ((folder, "f32", first), (first, "f16", again), (folder, "f16", direct)):
+        assert run(source, "--precision", precision, "-o", target).exit_code == 0
+
+    def weights(path: Path) -> dict[str, bytes]:
+        return {each.name: each.SerializeToString() for each in onnx.load(path).graph.initializer}
+
+    assert weights(again) == weights(direct)
+    result = run(again, "--bucketed")  # in its own precision, beside it
+    assert result.exit_code == 0, result.output
+    assert weights(tmp_path / "again-bucketed.onnx") == weights(direct)
+
+
+def test_it_does_not_write_over_the_model_it_reads(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    assert run(folder, "-o", path).exit_code == 0
+    before = path.read_bytes()
+    for options in ([], ["-o", str(path)], ["--bundle", str(tmp_path)]):
+        result = run(path, *options)
+        assert result.exit_code == 1
+        assert "is the model itself" in result.stderr
+    assert path.read_bytes() == before
+
+
+def test_a_model_that_ships_is_written_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("irish", "--precision", "int8")
+    assert result.exit_code == 0, result.output
+    assert "wrote irish-int8.onnx: vcgru-512, int8" in result.output
+
+
 def test_samples_of_a_bundle_are_what_the_model_does(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     run(folder, "--bundle", tmp_path / "bundle", "--precision", "int8", "-o", tmp_path / "too.onnx")
@@ -165,7 +198,7 @@ def test_what_cannot_be_exported_says_so(unit: str, options: list[str], said: st
 
 
 def test_wrong_checkpoints(tmp_path: Path) -> None:
-    assert "no checkpoint at" in run(tmp_path / "no.safetensors").stderr
+    assert "no model at" in run(tmp_path / "no.safetensors").stderr
     (tmp_path / "bad.safetensors").write_bytes(b"not one")
     result = run(tmp_path / "bad.safetensors")
     assert result.exit_code == 1

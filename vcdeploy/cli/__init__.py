@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
     "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL on CORPUS."),
-    "export": Entry("vcdeploy.cli.export:export", "Write CHECKPOINT (a run's folder or a file) as one ONNX file."),
+    "export": Entry("vcdeploy.cli.export:export", "Write MODEL as one ONNX file, which runs in any stock runtime."),
     "sample": Entry(
         "vcdeploy.cli.sample:sample",
         "Write text or tunes with MODEL.",

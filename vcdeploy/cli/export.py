@@ -1,4 +1,4 @@
-"""`vcdeploy export`: write a checkpoint as one ONNX file, checked against PyTorch before it gets its name.
+"""`vcdeploy export`: write a model as one ONNX file, checked against PyTorch before it gets its name.
 
 With --trt a folder, and in it a TensorRT engine where there is a GPU.
 """
@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from vcdeploy import extras
+from vcdeploy import extras, zoo
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from vcdeploy.export.parity import Report
 
 
-@click.command(short_help="Write a checkpoint as an ONNX file.")
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.command(short_help="Write a model as an ONNX file.")
+@click.argument("model", default=zoo.DEFAULT)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
-              help="The file to write. [default: beside the checkpoint, named after it and the form]")  # fmt: skip
-@click.option("--precision", type=click.Choice(["f32", "f16", "bf16", "int8"]), default="f32", show_default=True,
-              help="How matrices are stored; runtimes still compute in float32.")  # fmt: skip
+              help="The file to write. [default: beside MODEL (here, if that ships), named after it]")  # fmt: skip
+@click.option("--precision", type=click.Choice(["f32", "f16", "bf16", "int8"]),
+              help="How matrices are stored; runtimes compute in float32. [default: as in MODEL]")  # fmt: skip
 @click.option("--bucketed", is_flag=True,
               help="Skip by If nodes over prefixes in steps of 128, for runtimes without our kernels.")  # fmt: skip
 @click.option("--opset", type=click.IntRange(18), default=18, show_default=True,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def export(
     ctx: click.Context,
-    checkpoint: Path,
+    model: str,
     output: Path | None,
-    precision: str,
+    precision: str | None,
     bucketed: bool,
     opset: int,
     bundle: Path | None,
@@ -54,7 +54,10 @@ def export(
     batch: str | None,
     as_json: bool,
 ) -> None:
-    """Write CHECKPOINT (a run's folder or a file) as one ONNX file, which runs in any stock runtime.
+    """Write MODEL as one ONNX file, which runs in any stock runtime.
+
+    MODEL is a checkpoint or a run's folder; or one that ships (vcdeploy zoo lists them) or a file of this command, to
+    have it in another form. [default: english]
 
     The model is first run in PyTorch, in ONNX Runtime (with the function body and with our custom op), on the native
     kernels and in onnx's own evaluator, on the same tokens. Only if every difference is one of rounding is the file
@@ -62,39 +65,47 @@ def export(
 
     With --trt a folder is written (--bundle names it): all of the above, and the graph, the plugin and the engine for
     TensorRT. An engine is made on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
-    line is the command that finishes there: CHECKPOINT is then that folder. Not run on a GPU yet.
+    line is the command that finishes there: MODEL is then that folder. Not run on a GPU yet.
     """
     from vcdeploy.export import tensorrt_bundle
 
     console = Console(highlight=False, soft_wrap=True)
     ranges = _ranges(trt, steps, batch)
     if trt:
-        tensorrt_bundle.check_settings(precision, bucketed)
         if output is not None:
             raise VcdeployError("--trt writes a folder: name it with --bundle, and leave out -o")
-        if tensorrt_bundle.is_bundle(checkpoint):
-            ctx.exit(_finish(checkpoint, console, ranges, {} if as_json else None))
+        if tensorrt_bundle.is_bundle(Path(model)):
+            tensorrt_bundle.check_settings(precision or "f32", bucketed)
+            ctx.exit(_finish(Path(model), console, ranges, {} if as_json else None))
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy export")
     from vcdeploy.export import engine
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.graph import build
     from vcdeploy.export.parity import check_export
-    from vcdeploy.training import checkpoint as checkpoints
+    from vcdeploy.runtime import loading
 
-    source = checkpoints.find(checkpoint)
-    saved = checkpoints.read(source)
+    source = loading.find(model)
+    saved = loading.open_source(model).checkpoint
+    stored = saved.config.get("precision", "f32")
+    precision = precision or stored
+    if trt:
+        tensorrt_bundle.check_settings(precision, bucketed)
     if output is None and bundle is None:
         form = "".join(
-            f"-{part}" for part in (precision if precision != "f32" else "", bucketed and "bucketed") if part
+            f"-{part}" for part in (precision if precision != stored else "", bucketed and "bucketed") if part
         )
+        folder = Path() if model in zoo.names() else source.parent
         if trt:
-            bundle = source.with_name(f"{source.stem}{form}-trt")
+            bundle = folder / f"{source.stem}{form}-trt"
         else:
-            output = source.with_name(f"{source.stem}{form}.onnx")
-    model = build(saved, precision=precision, opset=opset, bucketed=bucketed)
-    content = model.SerializeToString(deterministic=True)
-    report = check_export(model, content, saved)
+            output = folder / f"{source.stem}{form}.onnx"
+    for path in (output, bundle and bundle / "model.onnx"):
+        if path is not None and path.exists() and path.samefile(source):
+            raise VcdeployError(f"{path} is the model itself: name another place with -o or --bundle")
+    exported = build(saved, precision=precision, opset=opset, bucketed=bucketed)
+    content = exported.SerializeToString(deterministic=True)
+    report = check_export(exported, content, saved)
     if not as_json:
         console.print(_table(report))
         for line in report.left_out:
@@ -111,7 +122,7 @@ def export(
             if bundle is not None:
                 if trt:
                     tensorrt_bundle.write(
-                        bundle, model, content, report, about, ranges[0] or engine.STEPS, ranges[1] or engine.BATCH
+                        bundle, exported, content, report, about, ranges[0] or engine.STEPS, ranges[1] or engine.BATCH
                     )
                 else:
                     write_bundle(bundle, content, report, about)

@@ -342,6 +342,16 @@ class _OnnxSource:
     def content(self) -> bytes:
         return self._content
 
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """What a checkpoint of this model would hold, as far as the file has it: to export it in another form."""
+        for module in ("torch", "safetensors"):
+            extras.require(module, for_="a model's weights in PyTorch")
+        from vcdeploy.training.checkpoint import Checkpoint
+
+        config = {"dropout": 0.0, **self.config}
+        return Checkpoint(config, self.vocab, self.network().state_dict(), {}, config.get("training") or {})
+
     def network(self) -> Any:
         import torch
 

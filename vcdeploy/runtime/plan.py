@@ -37,7 +37,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VcdeployError(
-            f"{path} says nothing of TensorRT ({error}): make the bundle with `vcdeploy export CHECKPOINT --trt`"
+            f"{path} says nothing of TensorRT ({error}): make the bundle with `vcdeploy export MODEL --trt`"
         ) from error
     return dict(manifest)
 
