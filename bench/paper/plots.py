@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdeploy import extras
+from vcdeploy.analysis.pareto import front as pareto
 from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment
 
@@ -41,20 +42,34 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
 
 
 def front(models: Sequence[dict[str, Any]], scenario: str = "sequence") -> Figure:
-    """Bits per character against microseconds per character, a curve a way to run a unit."""
-    curves: dict[str, list[Point]] = {}
-    for each in models:
-        curves.setdefault(each["series"], []).append((each["microseconds"][scenario], each["bits"]))
+    """Bits per character against microseconds per character: a marker a way to run a unit, a line a Pareto front."""
     figure, (panel,) = _figure(1, width=7.5)
+    kinds: dict[str, dict[str, list[Point]]] = {}
+    for each in models:
+        point = (each["microseconds"][scenario], each["bits"])
+        kinds.setdefault(kind(each), {}).setdefault(each["series"], []).append(point)
+    number = 0
+    for (name, curves), dashes in zip(kinds.items(), DASHES, strict=False):
+        points = [point for curve in curves.values() for point in curve]
+        x, y = zip(*(points[each] for each in pareto(points)), strict=True)
+        # A front is a staircase: between two models of it there is none.
+        panel.step(x, y, where="post", label=f"front of {name}", color="#555555", linewidth=1.2, linestyle=dashes)
+        for series, curve in curves.items():
+            _draw(panel, {series: curve}, number, lines=False)
+            number += 1
     panel.set_xscale("log")
     panel.set_xlabel("microseconds per character")
     panel.set_ylabel("bits per character, test")
-    _draw(panel, curves)
     ticks = [each for each in (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if panel.get_xlim()[0] < each < panel.get_xlim()[1]]
     panel.set_xticks(ticks, [f"{each:g}" for each in ticks])
     panel.minorticks_off()
     panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def kind(model: dict[str, Any]) -> str:
+    """Which front a timed model may be on."""
+    return "variable units" if model["series"].startswith("VC") else "dense units"
 
 
 def _figure(panels: int, width: float = 4.2) -> tuple[Figure, list[Axes]]:
@@ -65,13 +80,14 @@ def _figure(panels: int, width: float = 4.2) -> tuple[Figure, list[Axes]]:
     return figure, [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
 
 
-def _draw(panel: Axes, curves: dict[str, list[Point]]) -> None:
-    for number, (name, points) in enumerate(curves.items()):
+def _draw(panel: Axes, curves: dict[str, list[Point]], first: int = 0, lines: bool = True) -> None:
+    """first: the place of the first curve in the order of colours and markers."""
+    for number, (name, points) in enumerate(curves.items(), first):
         x, y = zip(*sorted(points), strict=True)
         style: dict[str, Any] = {
             "color": COLOURS[number % 7],
             "marker": MARKERS[number % 7],
-            "linestyle": DASHES[number % 7],
+            "linestyle": DASHES[number % 7] if lines else "none",
         }
         panel.plot(x, y, label=name, linewidth=1.4, markersize=6, **style)
     panel.grid(alpha=0.3, linewidth=0.6)

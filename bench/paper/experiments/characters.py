@@ -1,8 +1,6 @@
 """Penn Treebank by characters: every unit of the paper at the same rnn_d."""
 
-from dataclasses import replace
-
-from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
 CHARACTERS = Experiment(
     name="characters",
@@ -19,19 +17,8 @@ CHARACTERS = Experiment(
         Row("CRNN", "crnn", matches="VCGRU"),
     ),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=1_500_000, held_out=100_000),
+        "machine": Scale({"dim": 256, "epochs": 5.0}),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     classes=True,
-)
-
-LONGER = replace(
-    CHARACTERS,
-    name="longer",
-    title="Penn Treebank by characters, trained longer",
-    about="The same rows on the whole text, three times: what a unit gains by choosing grows with training.",
-    scales={
-        "machine": Scale({"dim": 128, "epochs": 3.0, "lr": 4e-3}, held_out=200_000),
-        "paper": Scale({"dim": 1024, "epochs": 30.0}),
-    },
 )

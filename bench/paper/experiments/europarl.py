@@ -1,6 +1,6 @@
 """Europarl, Czech and German: bits per character against computation, for RNN, "guide" and "learn"."""
 
-from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
 
 def _rows(corpus: str, language: str) -> tuple[Row, ...]:
@@ -28,7 +28,7 @@ EUROPARL = Experiment(
     settings={},
     rows=(*_rows("europarl-cs", "Czech"), *_rows("europarl-de", "German")),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=1_000_000, held_out=100_000),
+        "machine": Scale({"dim": 256, "epochs": 1.0, "batch": 16}, characters=5_000_000, held_out=200_000),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
 )
