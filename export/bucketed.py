@@ -8,7 +8,7 @@ once; a runtime that folds constants, as ONNX Runtime does, makes the prefixes a
 import numpy as np
 
 from .nodes import Nodes
-from .steps import GATES, Rounding, Scheduler, advance, state_names, weights_of_step
+from .steps import GATES, Int8, Matrix, Range, Scheduler, advance, state_names, weights_of_step
 
 STEP = 128
 
@@ -32,7 +32,7 @@ def bucketed_layer(
     weights: dict[str, str],
     sharpness: float,
     epsilon: float,
-    rounding: Rounding | None = None,
+    int8: Int8 | None = None,
 ) -> tuple[str, list[str], str]:
     """One layer over x [T, B, D]: y, the state after, m [T, B]. `name` sets its values apart from other layers'."""
     scheduler = Scheduler.prepare(
@@ -43,19 +43,20 @@ def bucketed_layer(
         nodes.constant(sharpness, np.float32),
         nodes.constant(epsilon, np.float32),
     )
-    matrices = {size: _prefixes(nodes, unit, dim, size, weights["U"], weights["V"]) for size in bucket_sizes(dim)}
+    U, V = (int8.matrix(nodes, weights[name]) if int8 else Matrix(weights[name]) for name in ("U", "V"))
+    matrices = {size: _prefixes(nodes, unit, dim, size, U, V) for size in bucket_sizes(dim)}
 
     body = Nodes(f"{name}.step_")
     before = [f"{name}.{part}" for part in state_names(unit)]
     x_t = f"{name}.x"
-    m = scheduler.share(body, x_t, before[0])
-    e = scheduler.mask(body, m)
-    of_input = rounding.of_input(body, x_t) if rounding else ("", "")
+    m = scheduler.share(body, x_t, before[0], int8)
+    e = scheduler.mask(body, m, int8)
+    of_input: Range = int8.of_input(body, x_t) if int8 else ("", "")
 
     def bucket(into: Nodes, size: int) -> list[str]:
         """The state after a step that reads and writes the first `size` dimensions."""
         if size == dim:
-            return advance(into, unit, scheduler, e, x_t, before, matrices[size], rounding, of_input)
+            return advance(into, unit, scheduler, e, x_t, before, matrices[size], int8, of_input)
         sizes = into.constant([size, dim - size], np.int64)
 
         def cut(value: str) -> tuple[str, str]:
@@ -65,7 +66,7 @@ def bucketed_layer(
 
         heads, tails = zip(*map(cut, before), strict=True)
         head = cut(e)[0], cut(x_t)[0], list(heads)
-        after = advance(into, unit, scheduler, *head, matrices[size], rounding, of_input)
+        after = advance(into, unit, scheduler, *head, matrices[size], int8, of_input)
         return [into.add("Concat", *pair, axis=1) for pair in zip(after, tails, strict=True)]
 
     def choose(into: Nodes, sizes: list[int], active: str, path: str) -> list[str]:
@@ -98,14 +99,18 @@ def bucketed_layer(
     return f"{name}.Y", final, f"{name}.M"
 
 
-def _prefixes(nodes: Nodes, unit: str, dim: int, size: int, U: str, V: str) -> list[str]:
+def _prefixes(nodes: Nodes, unit: str, dim: int, size: int, U: Matrix, V: Matrix) -> list[Matrix]:
     """The weights of a step on the first `size` dimensions: rows of every gate and columns up to there."""
-    cut = []
-    for stacked in (U, V):
-        if size < dim:
-            gates = nodes.add("Reshape", stacked, nodes.constant([GATES[unit], dim, dim], np.int64))
-            start, end, axes = (nodes.constant(two, np.int64) for two in ([0, 0], [size, size], [1, 2]))
-            block = nodes.add("Slice", gates, start, end, axes)
-            stacked = nodes.add("Reshape", block, nodes.constant([GATES[unit] * size, size], np.int64))
-        cut.append(stacked)
-    return weights_of_step(nodes, unit, *cut)
+
+    def cut(stacked: str, columns: list[int]) -> str:
+        """stacked [G·D, D], or [G·D] without columns."""
+        gates = nodes.add("Reshape", stacked, nodes.constant([GATES[unit], dim, *columns], np.int64))
+        ends, axes = [size, *([size] if columns else [])], [1, *([2] if columns else [])]
+        start, end, along = (nodes.constant(each, np.int64) for each in ([0] * len(axes), ends, axes))
+        block = nodes.add("Slice", gates, start, end, along)
+        shape = [GATES[unit] * size, *([size] if columns else [])]
+        return nodes.add("Reshape", block, nodes.constant(shape, np.int64))
+
+    if size < dim:
+        U, V = (Matrix(cut(each.values, [dim]), each.scale and cut(each.scale, [])) for each in (U, V))
+    return weights_of_step(nodes, unit, U, V)

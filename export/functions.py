@@ -10,7 +10,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, checker, helper, shape_in
 from vcdeploy.errors import VcdeployError
 
 from .nodes import Nodes
-from .steps import GATES, Rounding, Scheduler, advance, state_names, weights_of_step
+from .steps import GATES, Int8, Matrix, Scheduler, advance, state_names, weights_of_step
 
 DOMAIN = "vcdeploy"
 OP_VERSION = 1
@@ -46,15 +46,16 @@ def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
     unit = OPS[op]
     before = Nodes()
     sharpness, epsilon = before.function_attribute("sharpness"), before.function_attribute("epsilon")
-    rounding = Rounding.prepare(before, before.function_attribute(LEVELS, whole=True), "u") if rounded else None
+    int8 = Int8.prepare(before, before.function_attribute(LEVELS, whole=True)) if rounded else None
     scheduler = Scheduler.prepare(before, "u", "v", "b", sharpness, epsilon)
-    weights = weights_of_step(before, unit, "U", "V")
+    U, V = (int8.matrix(before, name) if int8 else Matrix(name) for name in ("U", "V"))
+    weights = weights_of_step(before, unit, U, V)
 
     state = state_names(unit)
     body = Nodes("step_")
-    m = scheduler.share(body, "x", "h")
-    of_input = rounding.of_input(body, "x") if rounding else ("", "")
-    after = advance(body, unit, scheduler, scheduler.mask(body, m), "x", state, weights, rounding, of_input)
+    m = scheduler.share(body, "x", "h", int8)
+    of_input = int8.of_input(body, "x") if int8 else ("", "")
+    after = advance(body, unit, scheduler, scheduler.mask(body, m, int8), "x", state, weights, int8, of_input)
     y = body.add("Identity", after[0])
     step = body.graph("step", [*state, "x"], [*after, y, m])
     initial = [f"{part.upper()}0" for part in state]
@@ -114,6 +115,15 @@ def attach_functions(model: ModelProto) -> ModelProto:
 def used_ops(model: ModelProto) -> set[str]:
     """The op types of our domain in a model, nested graphs and functions included."""
     return {node.op_type for node in _op_nodes(model)}
+
+
+def levels_of_ops(model: ModelProto) -> set[int | None]:
+    """The attribute LEVELS of our ops in a model; None where one has none."""
+    return {
+        next((each.i for each in node.attribute if each.name == LEVELS), None)
+        for node in _op_nodes(model)
+        if node.op_type in OPS
+    }
 
 
 def _rounds(model: ModelProto, op: str) -> bool:

@@ -25,7 +25,7 @@ from .dense import ORDER, dense_layer, onnx_gates
 from .functions import DOMAIN, OLDEST_OPSET, WEIGHTS, attach_functions, check, op_attributes, op_outputs
 from .nodes import Nodes
 from .precision import PRECISIONS, Array, Weights, activation_levels
-from .steps import GATES, Rounding
+from .steps import GATES, Int8
 
 if TYPE_CHECKING:
     from vcdeploy.corpora import Vocabulary
@@ -76,19 +76,20 @@ def assemble(
     _add_weights(weights, unit, config["layers"], parameters)
 
     x = weights.rows("embedding", "tokens")  # [T, B, D]
+    int8 = None
     if unit in GATES:
-        rounding = None
         if precision == "int8":
-            levels = nodes.constant(activation_levels(config["dim"]), np.float32)
-            rounding = Rounding.prepare(nodes, levels, "state")
-        x, states, m = _variable_stack(nodes, weights, config, x, rounding)
-        if rounding:
-            x = rounding.round(nodes, x, rounding.of_state(nodes, x))
+            int8 = Int8.prepare(nodes, nodes.constant(activation_levels(config["dim"]), np.float32))
+        x, states, m = _variable_stack(nodes, weights, config, x, int8)
     else:
         x, states, m = _dense_stack(nodes, weights, config, x)
     nodes.add("Concat", *states, axis=0, output="state_out")
     nodes.add("Identity", m, output="compute")
-    scores = nodes.add("MatMul", x, nodes.add("Transpose", weights.whole("output.weight"), perm=[1, 0]))
+    output = weights.whole("output.weight")
+    if int8:
+        scores = int8.product(nodes, int8.matrix(nodes, output), int8.round(nodes, x, int8.of_state(nodes, x)))
+    else:
+        scores = nodes.add("MatMul", x, nodes.add("Transpose", output, perm=[1, 0]))
     nodes.add("Add", scores, weights.whole("output.bias"), output="logits")
 
     D, rows = config["dim"], len(states)
@@ -151,7 +152,7 @@ def _add_weights(weights: Weights, unit: str, layers: int, parameters: dict[str,
 
 
 def _variable_stack(
-    nodes: Nodes, weights: Weights, config: dict[str, Any], x: str, rounding: Rounding | None
+    nodes: Nodes, weights: Weights, config: dict[str, Any], x: str, int8: Int8 | None
 ) -> tuple[str, list[str], str]:
     """The layers of a variable unit: y [T, B, D], the state's rows [1, B, D], m [T, B, layers]."""
     unit, rows = config["unit"], 2 if config["unit"] == "vclstm" else 1
@@ -163,11 +164,11 @@ def _variable_stack(
         before = [nodes.add("Gather", "state", nodes.constant(place, np.int64)) for place in places]  # [B, D]
         wide = {part: weights.whole(f"{name}.{part}") for part in WEIGHTS}
         if config["bucketed"]:
-            x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings, rounding)
+            x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings, int8)
         else:
             h, *c = before
             outputs = [f"{name}.{part}" for part in op_outputs(unit)]
-            attributes = op_attributes(*settings, activation_levels(config["dim"]) if rounding else None)
+            attributes = op_attributes(*settings, activation_levels(config["dim"]) if int8 else None)
             nodes.add_many(
                 unit.upper(), x, h, *wide.values(), *c, outputs=outputs, name=name, domain=DOMAIN, **attributes
             )

@@ -12,10 +12,10 @@ to a sum of 2D products; m by ε, which the mask turns into up to ε·sharpness�
 since runtimes approximate them. Where an e_i lies within its error of the threshold it may be 0 (or 1) in one and not
 in the other, and both are right: that step of that layer is not compared.
 
-A file of less than float32 precision is held to these bounds with its weights as they are stored, and in int8 with
-activations rounded to levels as every runtime has to; one that lies within its error of a half may go either way, and
-goes both ways in the trials. Against the checkpoint's own weights the bound comes from weights disturbed by the
-rounding of that precision, too, and in int8 from activations that are off by up to half a level.
+A file of less than float32 precision is held to these bounds with its weights as they are stored. Against the
+checkpoint's own weights the bound comes from weights disturbed by the rounding of that precision, too, and in int8 from
+activations that are off by up to half a level. A variable unit's int8 has an arithmetic of its own, in which every
+runtime gets the same bits (docs/design.md, section 2): with the weights as stored nothing may differ at all.
 """
 
 import json
@@ -38,14 +38,14 @@ from torch.overrides import TorchFunctionMode
 from vcdeploy import extras
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.int8 import Rounded
+from vcdeploy.runtime import int8
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.units import LanguageModel, cells
 from vcdeploy.units.scheduler import mask, share
 
 from .dense import ORDER, torch_gates
 from .functions import used_ops
-from .precision import ROUNDING, activation_levels, stored_weights
+from .precision import ROUNDING, TANH_ERROR, activation_levels, stored_weights
 from .steps import GATES
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
     tokens, state = _inputs(exact, len(checkpoint.vocab), SEQUENCES)
     config = _config_of(model)
     precision = config["precision"]
+    same_bits = precision == "int8" and stored.has_scheduler
     differences: list[Difference] = []
     left_out: list[str] = []
     for candidate in _candidates(model, content, config, checkpoint.vocab, left_out):
@@ -138,10 +139,10 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
         except VcdeployError as error:
             hint = f"; {candidate.hint}" if candidate.hint else ""
             raise VcdeployError(f"{name} can't load the exported model{hint} ({error})") from error
-        references = {"PyTorch": _Comparison(exact, "f32")}
+        references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
         if precision != "f32":
             references = {
-                "PyTorch, weights as stored": _Comparison(stored, "f32", rounded=precision == "int8"),
+                "PyTorch, weights as stored": _SameBits(stored) if same_bits else _Comparison(stored, "f32"),
                 "PyTorch, full precision": _Comparison(exact, precision),
             }
         chain = _chain(runtime, tokens[:steps], state)
@@ -150,8 +151,11 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
             differences += found
             if place == 0:
                 differences += comparison.at_once(name, runtime, tokens[:steps], chain, found)
-    whole = TorchModel(stored.double(), checkpoint.vocab, precision)
-    return Report(differences, left_out, tokens, state, whole.run(tokens, state.astype(np.float64)))
+    if same_bits:
+        outputs = TorchModel(stored, checkpoint.vocab, precision).run(tokens, state)
+    else:
+        outputs = TorchModel(stored.double(), checkpoint.vocab, precision).run(tokens, state.astype(np.float64))
+    return Report(differences, left_out, tokens, state, outputs)
 
 
 def check_runtime(name: str, runtime: Runtime, network: LanguageModel, batch: int = SEQUENCES) -> list[Difference]:
@@ -289,17 +293,48 @@ class _Blurred(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class _SameBits:
+    """A variable unit's model in int8: every runtime has its bits, step by step and at once."""
+
+    def __init__(self, network: LanguageModel) -> None:
+        self.network = network.float().eval()
+
+    @torch.no_grad()
+    def differences(self, runtime: str, against: str, tokens: NDArray[np.int64], chain: _Chain) -> list[Difference]:
+        """Every step by itself."""
+        wanted = [
+            int8.run(self.network, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
+            for step, state in zip(tokens, chain.states[:-1], strict=True)
+        ]
+        logits, state, m = (torch.stack(each).numpy() for each in zip(*wanted, strict=True))
+        given = {"logits": chain.logits, "state": chain.states[1:], "compute": chain.shares}
+        own = {"logits": logits[:, 0], "state": state, "compute": m[:, 0]}
+        return [_apart(runtime, against, output, given[output], own[output]) for output in OUTPUTS]
+
+    def at_once(
+        self, runtime: str, runner: Runtime, tokens: NDArray[np.int64], chain: _Chain, one_by_one: list[Difference]
+    ) -> list[Difference]:
+        """The whole sequence in one run against the steps one by one."""
+        against = f"itself, {len(tokens)} steps at once"
+        chained = (chain.logits, chain.states[-1], chain.shares)
+        made = zip(OUTPUTS, runner.run(tokens, chain.states[0]), chained, strict=True)
+        return [_apart(runtime, against, output, one, other) for output, one, other in made]
+
+
+def _apart(runtime: str, against: str, output: str, one: NDArray[Any], other: NDArray[Any]) -> Difference:
+    """Two arrays that must be the same; a NaN is the same nowhere."""
+    return Difference(runtime, against, output, float(np.abs(one - other).max(initial=0)), 0.0, one.size)
+
+
 class _Comparison:
-    """A PyTorch model, and what may differ in a file that stores its weights in `precision`.
+    """A PyTorch model, and what may differ in a file that stores its weights in `precision`."""
 
-    rounded: its activations are those of int8, which a dense unit does not round.
-    """
-
-    def __init__(self, network: LanguageModel, precision: str, rounded: bool = False) -> None:
+    def __init__(self, network: LanguageModel, precision: str) -> None:
         self.network, self.precision = network.double().eval(), precision
         self.unit: Any = network.unit
         self.variable = network.has_scheduler
-        self.rounded = rounded and self.variable
+        # int8 has squashing functions of its own.
+        self.activation = TANH_ERROR if precision == "int8" and self.variable else ACTIVATION
         # As float32, which is what ONNX attributes hold.
         self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
 
@@ -317,8 +352,7 @@ class _Comparison:
         draw = torch.Generator().manual_seed(0)
         changes = dict.fromkeys(OUTPUTS, 0.0)
         for trial in range(TRIALS):
-            push = 1 if trial in (0, 3) else -1
-            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT, push, draw)
+            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT, draw)
             for output in OUTPUTS:
                 change = (disturbed[output] - wanted[output])[decided.get(output, ...)]
                 changes[output] = max(changes[output], float(change.abs().amax()) if change.numel() else 0.0)
@@ -381,7 +415,7 @@ class _Comparison:
         soft = torch.sigmoid(sharpness * (m.unsqueeze(-1) * self.unit.dim - i))
         to_threshold = torch.minimum((soft - epsilon).abs(), (soft - (1 - epsilon)).abs())
         # The slope of the sigmoid is about epsilon there.
-        return ~(to_threshold < UNIT * sharpness * self.unit.dim * epsilon + ACTIVATION).any(-1)
+        return ~(to_threshold < UNIT * sharpness * self.unit.dim * epsilon + self.activation).any(-1)
 
     def _steps(
         self,
@@ -389,12 +423,11 @@ class _Comparison:
         tokens: NDArray[np.int64],
         chain: _Chain,
         m_error: float = 0.0,
-        push: int = 0,
         draw: torch.Generator | None = None,
     ) -> Outputs:
         """Every step of every layer from what the runtime had before it: state [T, B, S, D], and the other two.
 
-        push: 1 or -1 to move activations by their error, up or down, before they are rounded. draw: for a trial.
+        draw: for a trial.
         """
         states, shares = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.shares).double()
         unit: Any = network.unit
@@ -406,28 +439,23 @@ class _Comparison:
             if self.variable:
                 own.append(share(x, before[0], layer.u, layer.v, layer.b))
                 shifted = (shares[..., index] + m_error).clamp(0, 1)
-                with self._rounding(x.flatten(0, 1), layer.V, before[0].flatten(0, 1), push, draw):
+                with self._blurred(x.flatten(0, 1), before[0].flatten(0, 1), draw):
                     after += self._variable_step(layer, x, before, shifted)
             else:
                 own.append(torch.ones_like(shares[..., index]))
                 after += self._dense_step(layer, x, before)
             x = states[1:, places][:, 0]  # what the runtime's next layer read
-        with self._rounding(x, None, x, push, draw):
+        with self._blurred(x, x, draw):
             logits = network.output(x)
         return {"logits": logits, "state": torch.stack(after, 2), "compute": torch.stack(own, -1)}
 
-    def _rounding(
-        self, x: Tensor, V: Tensor | None, h: Tensor, push: int, draw: torch.Generator | None
-    ) -> AbstractContextManager[object]:
-        """What int8 does to the activations of a step (or of the output layer, without V) with the input x, state h."""
-        levels = activation_levels(self.unit.dim)
-        if self.rounded:
-            return Rounded(self.unit.dim, x, V, push * 2 * ACTIVATION * levels)
+    def _blurred(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
+        """What int8 may do to the activations of a step, or of the output layer, with the input x and the state h."""
         if self.precision != "int8" or not self.variable or draw is None:
             return nullcontext()
         # Of xbar and hbar each has levels of its own; here they are those of the larger, which makes the bound larger.
         largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
-        return _Blurred(largest / (2 * levels), draw)
+        return _Blurred(largest / (2 * activation_levels(self.unit.dim)), draw)
 
     def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
         """The reference's step with m given: u and v are 0, and b takes m's logit. T and B are one batch here."""
@@ -445,11 +473,11 @@ class _Comparison:
     def _activations(self, wanted: Outputs) -> dict[str, float]:
         """What approximate activations may do: once in m, four times in a state, which a cell may make larger."""
         largest = {output: 1 + float(each.abs().amax()) for output, each in wanted.items()}
-        state = 4 * ACTIVATION * largest["state"]
+        state = 4 * self.activation * largest["state"]
         return {
-            "logits": ACTIVATION * largest["logits"],
+            "logits": self.activation * largest["logits"],
             "state": state,
-            "compute": ACTIVATION if self.variable else 0.0,
+            "compute": self.activation if self.variable else 0.0,
         }
 
     def _disturbed(self, draw: torch.Generator) -> LanguageModel:

@@ -21,6 +21,13 @@ PRECISIONS = ("f32", "f16", "bf16", "int8")
 SCALE = ".scale"
 STEPS = 127  # int8 is used symmetrically, -127 … 127
 
+# int8's tanh, x P(x²) / Q(x²) up to ±TANH_END, where it is 1: within TANH_ERROR, and never above 1. Coefficients from
+# the highest power down, as in squashing.h of plugins/cpu: a test compares them.
+TANH_END, TANH_ERROR = 6.7452478, 2.8e-6
+TANH_NUMERATOR = (4.215812e-6, 2.33741e-3, 1.23704e-1, 1.0)
+TANH_DENOMINATOR = (1.489102e-4, 2.135481e-2, 4.570328e-1, 1.0)
+LEAST_RANGE = 2.0**-40  # of an input and of a row of weights, to divide by
+
 # The largest error of a weight, as a share of itself; for int8, of the largest weight in its row.
 ROUNDING = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / STEPS}
 
@@ -37,6 +44,17 @@ def activation_levels(dim: int) -> int:
     while STEPS * levels * dim > 2**31 - 1:
         levels //= 2
     return levels
+
+
+def row_scale(array: Array) -> Array:
+    """What a level is worth in each row of a matrix, [R, 1]: a 127th of its largest, without the last seven bits.
+
+    So a level times its scale is a float32 exactly, and those who have the products find scale and levels in them.
+    """
+    largest = np.abs(array).max(-1, keepdims=True)
+    exact = np.maximum(largest, np.float32(LEAST_RANGE)) / np.float32(STEPS)
+    scaled = exact * np.float32(2**7 + 1)
+    return np.asarray(scaled - (scaled - exact), np.float32)
 
 
 class Weights:
@@ -62,10 +80,9 @@ class Weights:
         elif self.precision == "bf16":
             self.initializers.append(_bfloat16(array, name))
         else:
-            scale = np.maximum(np.abs(array).max(-1, keepdims=True), np.finfo(np.float32).tiny * STEPS) / STEPS
-            quantised = np.rint(array / scale).clip(-STEPS, STEPS).astype(np.int8)
-            self.initializers.append(numpy_helper.from_array(quantised, name))
-            self.initializers.append(numpy_helper.from_array(scale.astype(np.float32), name + SCALE))
+            scale = row_scale(array)
+            self.initializers.append(numpy_helper.from_array(np.rint(array / scale).astype(np.int8), name))
+            self.initializers.append(numpy_helper.from_array(scale, name + SCALE))
         return name
 
     def whole(self, name: str) -> str:

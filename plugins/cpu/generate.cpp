@@ -9,7 +9,7 @@ namespace vcdeploy {
 void Model::generate(const std::int64_t* prime, int n, const double* uniforms, int length, const Sampling& sampling,
                      const float* state, std::int64_t* out, float* state_out, float* compute) {
     const std::lock_guard<std::mutex> alone(busy_);
-    const FlushDenormals flush;
+    const FlushDenormals flush(layers_[0].precision != Precision::int8);
     Sampler sampler(sampling, vocab_);
     read_state(state, dim_);
     int last = 0;  // the place in rows_ of the newest state

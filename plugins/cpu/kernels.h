@@ -13,6 +13,17 @@ namespace vcdeploy {
 
 enum class Unit { vcrnn, vcgru, vclstm };
 
+struct Extent {
+    int ones;    // leading dimensions whose mask is exactly 1
+    int active;  // a
+};
+
+// The mask of int8 (scheduling.h), as floats.
+struct Softening {
+    float sharpness;
+    float epsilon;
+};
+
 struct PackedWeights {
     Precision precision;
     const void* weights;
@@ -39,6 +50,7 @@ struct Step {
     int input_begin;    // the columns of V to multiply by `input`
     int input_end;
     const float* tabulated;  // V x up to a column, [panel][gate][16], or null
+    const std::int32_t* tabulated_counts;  // the same in int8, in levels of V and x
     PackedWeights U;         // all gates that read hbar
     PackedWeights U_reset;   // VCGRU: the gate that reads r ⊙ hbar
     PackedWeights V;
@@ -84,8 +96,13 @@ struct Kernels {
     // The largest magnitude among n values: NaN where one is NaN, infinite where one is.
     float (*largest)(const float* values, int n);
 
-    // Sets levels [begin, end) of x, whose values there are finite, and one more to 0 where their number is odd.
+    // Sets levels [begin, end) of x, and the others of their panels, whose values are finite.
     void (*quantise)(const Activations& x, int begin, int end);
+
+    // m and the mask in int8, with its own sigmoid: m from the scheduler's sum; from an m that is not NaN e [D], set up to
+    // the end of a's shell.
+    float (*share)(float logit);
+    Extent (*soften)(float m, int dim, const Softening& softening, float* e);
 
     // What a step does with its rows; all threads finish the first phase before any starts the second.
     Phase phases[3][2];  // by unit; null where there is no second

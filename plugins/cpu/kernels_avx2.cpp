@@ -5,6 +5,7 @@
 #include "product.h"
 #include "reading.h"
 #include "squashing.h"
+#include "scheduling.h"
 #include "vcgru.h"
 #include "vclstm.h"
 #include "vcrnn.h"
@@ -16,6 +17,8 @@ const Kernels kAvx2 = {
     avx2::dot,
     avx2::largest,
     avx2::quantise,
+    avx2::share,
+    avx2::soften,
     {{avx2::vcrnn, nullptr}, {avx2::vcgru_gates, avx2::vcgru_update}, {avx2::vclstm, nullptr}},
     avx2::output,
     avx2::sum,

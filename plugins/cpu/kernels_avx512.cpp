@@ -5,6 +5,7 @@
 #include "product.h"
 #include "reading.h"
 #include "squashing.h"
+#include "scheduling.h"
 #include "vcgru.h"
 #include "vclstm.h"
 #include "vcrnn.h"
@@ -16,6 +17,8 @@ const Kernels kAvx512 = {
     avx512::dot,
     avx512::largest,
     avx512::quantise,
+    avx512::share,
+    avx512::soften,
     {{avx512::vcrnn, nullptr}, {avx512::vcgru_gates, avx512::vcgru_update}, {avx512::vclstm, nullptr}},
     avx512::output,
     avx512::sum,

@@ -5,6 +5,7 @@
 #include "product.h"
 #include "reading.h"
 #include "squashing.h"
+#include "scheduling.h"
 #include "vcgru.h"
 #include "vclstm.h"
 #include "vcrnn.h"
@@ -16,6 +17,8 @@ const Kernels kPortable = {
     portable::dot,
     portable::largest,
     portable::quantise,
+    portable::share,
+    portable::soften,
     {{portable::vcrnn, nullptr}, {portable::vcgru_gates, portable::vcgru_update}, {portable::vclstm, nullptr}},
     portable::output,
     portable::sum,

@@ -1,6 +1,6 @@
-// What int8 does to activations (docs/design.md, section 2): before they meet int8 weights they are rounded to levels.
+// What int8 does to weights and activations (docs/design.md, section 2): both are rounded to levels, whole numbers.
 //
-// A vector's largest magnitude is so many levels: that of a state at least of 1, which no state passes that began within
+// A row of weights has 127 of them to its largest. A vector's largest magnitude is so many levels: that of a state at least of 1, which no state passes that began within
 // it, so that its unit is the same at every step; that of an input of whatever the whole of x holds, masked or not.
 #pragma once
 
@@ -20,7 +20,17 @@ constexpr int activation_levels(int dim) {
 
 // The magnitude that takes all levels, from the largest there is.
 inline float state_range(float largest) { return std::max(1.0f, largest); }
-inline float input_range(float largest) { return std::max(0x1p-64f, largest); }  // not 0, to divide by
+inline float input_range(float largest) { return std::max(0x1p-40f, largest); }  // not 0, to divide by
+
+// What a level of a row of weights is worth, from the largest magnitude in the row: a 127th, of which the seven last bits
+// are cut off. So a weight, that many levels, is a float without rounding, and a runtime that has only the products
+// finds the same scale and levels in them.
+inline float row_scale(float largest) {
+    const float scale = std::max(0x1p-40f, largest) / 127;
+    const float wide = scale * 129;
+    const float rest = wide - scale;
+    return wide - rest;
+}
 
 inline void set_range(Activations& x, float range, int levels) {
     x.levels_of_one = static_cast<float>(levels) / range;

@@ -15,7 +15,7 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
     : unit_(weights.unit), dim_(weights.dim), vocab_(weights.vocab),
       embedding_(static_cast<std::size_t>(vocab_) * dim_),
       output_(weights.output, vocab_, dim_, options.precision), bias_(rounded_up(vocab_, kPanel)),
-      stepper_(unit_, dim_, options.softness, *options.kernels, options.threads),
+      stepper_(unit_, dim_, options.precision, options.softness, *options.kernels, options.threads),
       state_(stepper_.padded() * weights.layers.size() * state_rows_of(unit_)), rows_(stepper_.padded() * kChunk),
       row_levels_(stepper_.padded() * kOutputTogether),
       logits_(static_cast<std::size_t>(kOutputTogether) * rounded_up(vocab_, kPanel)) {
@@ -92,7 +92,7 @@ void Model::read_out(int first, int count) {
 void Model::run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
                 float* compute) {
     const std::lock_guard<std::mutex> alone(busy_);
-    const FlushDenormals flush;
+    const FlushDenormals flush(layers_[0].precision != Precision::int8);
     const std::size_t batch = B, stride = batch * dim_;
     for (std::size_t n = 0; n < batch; ++n) {
         read_state(state + n * dim_, stride);

@@ -141,7 +141,8 @@ nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, 
     {
         const nb::gil_scoped_release free;
         const Layer layer(unit, static_cast<int>(D), weights, precision);
-        Stepper stepper(unit, static_cast<int>(D), Softness(sharpness, epsilon), choose_kernels(isa), threads);
+        Stepper stepper(unit, static_cast<int>(D), precision, Softness(sharpness, epsilon), choose_kernels(isa),
+                        threads);
         run_sequences(layer, stepper, call);
     }
     return has_cell ? nb::make_tuple(Y, H, M, C) : nb::make_tuple(Y, H, M);

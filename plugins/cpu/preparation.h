@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "layout.h"
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
@@ -31,12 +32,8 @@ static float largest(const float* values, int n) {
 }
 
 static void quantise(const Activations& x, int begin, int end) {
-    constexpr float kWhole = 12582912.0f;  // 1.5 · 2^23: adding it leaves no room for a fraction
-    for (int i = begin; i < end; ++i) {
-        const float level = (x.value[i] * x.levels_of_one + kWhole) - kWhole;
-        x.level[i] = static_cast<std::int16_t>(level);
-    }
-    if ((end - begin) % 2) x.level[end] = 0;
+    const Rows levels = all(x.levels_of_one);
+    for (int i = begin / kPanel * kPanel; i < end; i += kPanel) store_whole(x.level + i, load(x.value + i) * levels);
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA

@@ -116,17 +116,21 @@ static void multiply_widened(const void* weights, const float* x, int active, in
     });
 }
 
-// counts are laid out with the stride of sums: a panel's place is then its own in every product of a step, and no
-// thread meets another's.
+// The same in whole numbers, which are then as many floats: each has its row's scale times the vector's unit. Sums are exact,
+// whatever their order, and each operation after them is rounded by itself: the same bits everywhere. known: what is there
+// already, [panel][Gates][16], or null. add: whether to add to sums or to set them. counts are laid out with the stride of
+// sums: a panel's place is then its own in every product of a step, and no thread meets another's.
 template <int Gates>
 static void multiply_quantised(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
-                               float* sums, int stride, std::int32_t* counts) {
+                               const std::int32_t* known, bool add, float* sums, int stride, std::int32_t* counts) {
     const auto* w = static_cast<const std::uint8_t*>(W.weights);
     begin &= ~1;
     const int panels = panels_of(active);
-    const Counts start = start_of(total_of(x.level + begin, end - begin));
+    const Counts start = start_of(begin < end ? total_of(x.level + begin, end - begin) : 0);
     for (int panel = mine.member; panel < panels; panel += mine.members)
-        for (int g = 0; g < Gates; ++g) store(counts + panel * stride + g * kPanel, start);
+        for (int g = 0; g < Gates; ++g)
+            store(counts + panel * stride + g * kPanel,
+                  known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
     walk<Gates>(active, begin, end, mine, [=, &x](int panel, std::size_t at, int column, int columns) {
         multiply_pairs<Gates>(w + at, x.level + column, columns, counts + panel * stride);
     });
@@ -134,7 +138,8 @@ static void multiply_quantised(const PackedWeights& W, const Activations& x, int
         for (int g = 0; g < Gates; ++g) {
             const int at = panel * stride + g * kPanel;
             const Rows value = load(W.scales + (panel * Gates + g) * kPanel) * all(x.unit);
-            store(sums + at, multiply_add(to_float(load(counts + at)), value, load(sums + at)));
+            const Rows product = to_float(load(counts + at)) * value;
+            store(sums + at, add ? product + load(sums + at) : product);
         }
 }
 
@@ -153,7 +158,7 @@ static inline void multiply(const PackedWeights& W, const Activations& x, int ac
             multiply_widened<Gates, Bfloat16>(W.weights, x.value, active, begin, end, mine, sums, stride);
             break;
         case Precision::int8:
-            multiply_quantised<Gates>(W, x, active, begin, end, mine, sums, stride, counts);
+            multiply_quantised<Gates>(W, x, active, begin, end, mine, nullptr, true, sums, stride, counts);
             break;
     }
 }
@@ -162,6 +167,9 @@ static inline void multiply(const PackedWeights& W, const Activations& x, int ac
 template <int Gates>
 static inline void multiply_input(const Step& s, Part mine) {
     constexpr int kSize = Gates * kPanel;
+    if (s.V.precision == Precision::int8)
+        return multiply_quantised<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.tabulated_counts, false,
+                                         s.sums, kSize, s.counts);
     for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members)
         for (int g = 0; g < Gates; ++g) {
             const int at = panel * kSize + g * kPanel;
@@ -237,7 +245,7 @@ static inline void output_block(const PackedWeights& W, const OutputCall& call, 
             const int at = (panel + p) * kPanel;
             const Rows value = load(W.scales + at) * all(x[t].unit);
             store(call.logits + (token + t) * call.logits_stride + at,
-                  multiply_add(to_float(counts[p][t]), value, load(call.bias + at)));
+                  to_float(counts[p][t]) * value + load(call.bias + at));
         }
 }
 

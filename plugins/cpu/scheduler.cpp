@@ -56,8 +56,6 @@ Scheduler::Scheduler(const float* u, const float* v, float b, int dim) : dim_(di
     std::copy_n(v, dim, v_.data());
 }
 
-float Scheduler::share(double of_state, double of_input) const {
-    return static_cast<float>(1 / (1 + std::exp(-(of_state + of_input + b_))));
-}
+float Scheduler::share(double logit) { return static_cast<float>(1 / (1 + std::exp(-logit))); }
 
 }  // namespace vcdeploy

@@ -3,7 +3,8 @@
 //     m = sigmoid(u·h + v·x + b),  e_i = Thres(sigmoid(sharpness * (m*D - i))),  a = the largest i with e_i > 0
 //
 // The logit is summed in double and m is rounded to float once, before the mask is made of it: an m that was put out
-// says exactly which dimensions were active, and is the same from every instruction set.
+// says exactly which dimensions were active, and is the same from every instruction set. int8 has a sigmoid of its own for
+// both (scheduling.h); its logit is the same, rounded to float.
 #pragma once
 
 #include "buffer.h"
@@ -17,11 +18,6 @@ struct Softness {
 
     double sharpness, epsilon;
     double reach;  // dimensions on either side of m*D that are neither 0 nor 1
-};
-
-struct Extent {
-    int ones;    // leading dimensions whose mask is exactly 1
-    int active;  // a
 };
 
 // How far the mask of a share m reaches that is not NaN. For float and double, as soften().
@@ -41,8 +37,9 @@ class Scheduler {
     double of_state(const float* h, const Kernels& kernels) const { return kernels.dot(u_.data(), h, dim_); }
     double of_input(const float* x, const Kernels& kernels) const { return kernels.dot(v_.data(), x, dim_); }
 
-    // m, from both.
-    float share(double of_state, double of_input) const;
+    // The logit of m, from both, and m itself.
+    double logit(double of_state, double of_input) const { return of_state + of_input + b_; }
+    static float share(double logit);
 
   private:
     int dim_;

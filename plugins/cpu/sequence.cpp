@@ -8,7 +8,7 @@
 namespace vcdeploy {
 
 void run_sequences(const Layer& layer, Stepper& stepper, const SequenceCall& call) {
-    const FlushDenormals flush;
+    const FlushDenormals flush(layer.precision != Precision::int8);
     const std::size_t D = layer.dim, B = call.B;
     const bool has_cell = layer.unit == Unit::vclstm;
     Buffer<float> h(stepper.padded()), c(has_cell ? stepper.padded() : 0);

@@ -96,6 +96,12 @@ static inline Counts start_of(std::int32_t total) {
     return {_mm256_set1_epi32(total * -128), _mm256_setzero_si256()};
 }
 
+// The same, where sums are known already.
+static inline Counts started(Counts known, Counts start) {
+    const __m256i both = _mm256_add_epi32(known.low, _mm256_slli_epi32(known.high, 8));
+    return {_mm256_add_epi32(both, start.low), known.high};
+}
+
 // Two columns of sixteen rows: row r, with 128 added, in the lower and row r + 8 in the upper byte of an int16
 // (layout.h). Shifted they are rows 8 to 15; rows 0 to 7 are never taken out, but 256 times the others from their sums.
 struct ColumnPair {

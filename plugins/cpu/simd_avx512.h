@@ -74,6 +74,9 @@ static inline void store(std::int32_t* p, Counts a) { _mm512_store_si512(p, a.x)
 // Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
 static inline Counts start_of(std::int32_t total) { return {_mm512_maskz_set1_epi32(0xff, total * -128)}; }
 
+// The same, where sums are known already.
+static inline Counts started(Counts known, Counts start) { return {_mm512_add_epi32(known.x, start.x)}; }
+
 // Two columns of sixteen rows in int16, [16][2], the first eight rows with 128 added (layout.h).
 struct ColumnPair {
     __m512i x;

@@ -62,7 +62,13 @@ static inline Rows operator*(Rows x, Rows y) { return {x.a * y.a, x.b * y.b, x.c
 static inline Rows operator/(Rows x, Rows y) { return {x.a / y.a, x.b / y.b, x.c / y.c, x.d / y.d}; }
 
 // x * y + z
-static inline Rows multiply_add(Rows x, Rows y, Rows z) { return x * y + z; }
+static inline Rows multiply_add(Rows x, Rows y, Rows z) {
+#ifdef __FP_FAST_FMAF
+    return each([](float a, float b, float c) { return __builtin_fmaf(a, b, c); }, x, y, z);
+#else
+    return x * y + z;
+#endif
+}
 
 // x between the bounds; NaN stays NaN, since every comparison with it is false.
 static inline Rows clamp(Rows x, float least, float most) {
@@ -143,6 +149,11 @@ static inline Counts start_of(std::int32_t total) {
     const std::int32_t less = total * -128;
     const FourCounts added{less, less, less, less}, none{0, 0, 0, 0};
     return {added, added, none, none};
+}
+
+// The same, where sums are known already.
+static inline Counts started(Counts known, Counts start) {
+    return {known.a + start.a, known.b + start.b, known.c + start.c, known.d + start.d};
 }
 
 // Two columns of rows r and r + 8 in an int32 each (layout.h): r's first and second column in bytes 0 and 2, with 128

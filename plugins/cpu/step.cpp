@@ -15,10 +15,12 @@ void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_lim
 
 }  // namespace
 
-Stepper::Stepper(Unit unit, int dim, Softness softness, const Kernels& kernels, int threads)
-    : dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)), softness_(softness), kernels_(kernels), team_(threads),
-      e_(padded_), hbar_(padded_), reset_(padded_), input_(padded_), sums_(padded_ * gates_of(unit)),
-      hbar_levels_(padded_), reset_levels_(padded_), input_levels_(padded_), row_levels_(padded_), counts_(padded_ * gates_of(unit)) {
+Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads)
+    : dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)), softness_(softness),
+      softening_{static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon)},
+      kernels_(kernels), team_(threads, precision != Precision::int8), e_(padded_), hbar_(padded_), reset_(padded_), input_(padded_),
+      sums_(padded_ * gates_of(unit)), hbar_levels_(padded_), reset_levels_(padded_), input_levels_(padded_),
+      row_levels_(padded_), counts_(padded_ * gates_of(unit)) {
     step_.e = e_.data();
     step_.hbar = {hbar_.data(), hbar_levels_.data(), 0, 0};
     step_.reset = {reset_.data(), reset_levels_.data(), 0, 0};
@@ -40,18 +42,20 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
 
     int tabulated = 0;  // columns that the table's row has
     step_.tabulated = nullptr;
+    step_.tabulated_counts = nullptr;
     step_.input_begin = 0;
     step_.input_end = active;
     if (input.table) {
         const InputTable::Row row = input.table->nearest(input.token, active);
         tabulated = row.columns;
         step_.tabulated = row.sums;
+        step_.tabulated_counts = row.counts;
         step_.input_begin = std::min(extent.ones, tabulated) & ~1;  // int8 takes columns in pairs
         step_.input_end = std::max(active, tabulated);
     }
     const int begin = step_.input_begin, end = step_.input_end;
     for (int i = begin; i < std::min(active, end); ++i) rest[i] = e[i] * x[i];
-    std::fill(rest + std::min(active, end), rest + end, 0.0f);
+    std::fill(rest + std::min(active, end), rest + rounded_up(end, kPanel), 0.0f);
     if (layer.precision == Precision::int8) return quantise(input, active, tabulated);
     for (int i = begin; i < tabulated; ++i) rest[i] -= x[i];
     return true;
@@ -60,6 +64,7 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
 // The levels of hbar, and those of xbar less those that the table's row has; false where a value is not finite.
 bool Stepper::quantise(const Input& input, int active, int tabulated) {
     const int begin = step_.input_begin, end = step_.input_end;
+    float* rest = input_.data();
     const float of_state = kernels_.largest(hbar_.data(), active);
     const float of_input = input.table ? input.table->largest(input.token) : kernels_.largest(input.x, dim_);
     if (!std::isfinite(of_state) || !std::isfinite(of_input)) return false;
@@ -69,7 +74,9 @@ bool Stepper::quantise(const Input& input, int active, int tabulated) {
     set_range(step_.input, input_range(of_input), levels_);
     kernels_.quantise(step_.input, begin, end);
     if (begin < tabulated) {
-        const Activations row{input.x, row_levels_.data(), step_.input.levels_of_one, step_.input.unit};
+        const float* x = input.x;
+        for (int i = begin; i < tabulated; ++i) rest[i] = x[i];
+        const Activations row{rest, row_levels_.data(), step_.input.levels_of_one, step_.input.unit};
         kernels_.quantise(row, begin, tabulated);
         for (int i = begin; i < tabulated; ++i) step_.input.level[i] -= row.level[i];
     }
@@ -81,15 +88,30 @@ float Stepper::step(const Layer& layer, const Input& input, const float* share, 
     const auto of_input = [&] {
         return input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
     };
-    const float m = share ? *share : scheduler.share(scheduler.of_state(h, kernels_), of_input());
-    const Extent extent = std::isnan(m) ? Extent{} : extent_of(m, dim_, softness_);
-    soften(m, dim_, softness_, extent, e_.data());
-    if (std::isnan(m) || !prepare(layer, input, extent, h)) {
+    const bool quantised = layer.precision == Precision::int8;
+    float m;
+    if (share) m = *share;
+    else {
+        const double logit = scheduler.logit(scheduler.of_state(h, kernels_), of_input());
+        m = quantised ? kernels_.share(static_cast<float>(logit)) : scheduler.share(logit);
+    }
+    if (std::isnan(m)) {
         fill_with_nan(h, dim_);
         if (c) fill_with_nan(c, dim_);
         return m;
     }
+    Extent extent;
+    if (quantised) extent = kernels_.soften(m, dim_, softening_, e_.data());
+    else {
+        extent = extent_of(m, dim_, softness_);
+        soften(m, dim_, softness_, extent, e_.data());
+    }
     if (extent.active == 0) return m;
+    if (!prepare(layer, input, extent, h)) {
+        fill_with_nan(h, extent.active);
+        if (c) fill_with_nan(c, extent.active);
+        return m;
+    }
 
     step_.active = extent.active;
     step_.U = layer.U.view();

@@ -15,7 +15,7 @@ namespace vcdeploy {
 // The working memory of steps, made once; nothing is allocated in a step. One sequence at a time.
 class Stepper {
   public:
-    Stepper(Unit unit, int dim, Softness softness, const Kernels& kernels, int threads);
+    Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads);
 
     // What a layer reads: an input x [dim], and for a tabulated layer the token whose embedding it is.
     struct Input {
@@ -25,7 +25,7 @@ class Stepper {
     };
 
     // Updates h [padded] (and, for VCLSTM, c [padded]) and returns m. share: m where it is given, else null.
-    // A NaN m, or with int8 a value that is not finite, makes the whole state NaN, as in the reference.
+    // A NaN m makes the whole state NaN, as in the reference; in int8 a value that is not finite the active part of it.
     float step(const Layer& layer, const Input& input, const float* share, float* h, float* c);
 
     // Floats of a state's row: D rounded up to a shell. What lies past D must be 0, and stays so.
@@ -42,6 +42,7 @@ class Stepper {
     std::size_t padded_;
     int levels_;  // of an activation in int8
     Softness softness_;
+    Softening softening_;
     const Kernels& kernels_;
     Team team_;
     Buffer<float> e_, hbar_, reset_, input_, sums_;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "levels.h"
+
 namespace vcdeploy {
 
 void StoredMatrix::read(std::size_t r, float* out) const {
@@ -32,18 +34,12 @@ void StoredMatrix::read(std::size_t r, float* out) const {
 }
 
 float StoredMatrix::read_levels(std::size_t r, float* out) const {
-    if (precision == Precision::int8) {
-        const unsigned char* row = data + r * columns;
-        for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(static_cast<signed char>(row[j]));
-        return scales[r];
-    }
     read(r, out);
     float largest = 0;
     for (int j = 0; j < columns; ++j) largest = std::max(largest, std::fabs(out[j]));
-    // In double, so that no row is too small for 127 / largest to be finite.
-    const double levels = largest > 0 ? 127.0 / largest : 0;
-    for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(std::nearbyint(out[j] * levels));
-    return largest / 127;
+    const float scale = row_scale(largest);
+    for (int j = 0; j < columns; ++j) out[j] = std::nearbyint(out[j] / scale);
+    return scale;
 }
 
 }  // namespace vcdeploy

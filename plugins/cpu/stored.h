@@ -17,7 +17,7 @@ struct StoredMatrix {
     // Row r as floats: out [columns].
     void read(std::size_t r, float* out) const;
 
-    // Row r in whole numbers from -127 to 127, and what one of them is worth: as stored, where that is in int8.
+    // Row r in whole numbers from -127 to 127, and what one of them is worth (levels.h): those that int8 files store.
     float read_levels(std::size_t r, float* out) const;
 };
 

@@ -40,11 +40,11 @@ InputTable::InputTable(const StoredMatrix& V, const float* embedding, const Laye
     const int gates = gates_of(layer.unit), dim = layer.dim;
     const bool quantised = layer.precision == Precision::int8;
     size_ = size_of(levels_, gates);
-    sums_ = Buffer<float>(size_ * vocab);
+    if (quantised) counts_ = Buffer<std::int32_t>(size_ * vocab);
+    else sums_ = Buffer<float>(size_ * vocab);
     of_scheduler_.reserve(vocab);
     largest_.reserve(vocab);
-    Buffer<float> inputs(static_cast<std::size_t>(vocab) * dim);  // or their levels, each worth units[token]
-    std::vector<double> units(vocab, 1);
+    Buffer<float> inputs(static_cast<std::size_t>(vocab) * dim);  // or their levels
     for (int token = 0; token < vocab; ++token) {
         const float* x = embedding + static_cast<std::size_t>(token) * dim;
         float* input = inputs.data() + static_cast<std::size_t>(token) * dim;
@@ -54,26 +54,26 @@ InputTable::InputTable(const StoredMatrix& V, const float* embedding, const Laye
         if (!quantised) continue;
         Activations levels{};
         set_range(levels, input_range(largest_.back()), activation_levels(dim));
-        units[token] = levels.unit;
         for (int i = 0; i < dim; ++i) input[i] = std::nearbyint(x[i] * levels.levels_of_one);
     }
     Buffer<float> row(dim);
     for (int gate = 0; gate < gates; ++gate) {
         for (int r = 0; r < dim; ++r) {
             const std::size_t from = static_cast<std::size_t>(gate) * dim + r;
-            double scale = 1;
-            if (quantised) scale = V.read_levels(from, row.data());
+            if (quantised) V.read_levels(from, row.data());
             else V.read(from, row.data());
             const std::size_t place = (static_cast<std::size_t>(r / kPanel) * gates + gate) * kPanel + r % kPanel;
             for (int token = 0; token < vocab; ++token) {
                 const float* x = inputs.data() + static_cast<std::size_t>(token) * dim;
-                float* sums = sums_.data() + size_ * token;
                 double sum = 0;
                 int done = 0;
                 for (const Level& level : levels_) {
                     sum += kernels.dot(row.data() + done, x + done, level.columns - done);
                     done = level.columns;
-                    if (r < level.rows) sums[level.start + place] = static_cast<float>(sum * scale * units[token]);
+                    if (r >= level.rows) continue;
+                    const std::size_t at = size_ * token + level.start + place;
+                    if (quantised) counts_[at] = static_cast<std::int32_t>(sum);
+                    else sums_[at] = static_cast<float>(sum);
                 }
             }
         }
@@ -83,7 +83,9 @@ InputTable::InputTable(const StoredMatrix& V, const float* embedding, const Laye
 InputTable::Row InputTable::nearest(std::int64_t token, int active) const {
     std::size_t k = std::min(static_cast<std::size_t>(active / spacing_), levels_.size() - 1);
     if (k + 1 < levels_.size() && levels_[k + 1].columns - active < active - levels_[k].columns) ++k;
-    return {sums_.data() + size_ * token + levels_[k].start, levels_[k].columns};
+    const std::size_t start = size_ * token + levels_[k].start;
+    if (counts_.size()) return {nullptr, counts_.data() + start, levels_[k].columns};
+    return {sums_.data() + start, nullptr, levels_[k].columns};
 }
 
 }  // namespace vcdeploy

@@ -10,8 +10,8 @@
 //
 // The rows kept at c are those that steps nearest to it reach. The sums are made of the weights as they were given,
 // in double, so that the table of f16 or bf16 is more exact than its products. In int8 weights and x are whole levels
-// (docs/design.md, section 2), with the table and without it: the levels of xbar and of the row then differ by what is
-// left to multiply, and the sums are the same.
+// (docs/design.md, section 2), with the table and without it, and the table keeps their sums as such: the levels of xbar and
+// of the row then differ by what is left to multiply, and the result has the same bits.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,9 @@ class InputTable {
                const Kernels& kernels);
 
     struct Row {
-        const float* sums;  // [panel][gate][16], for at least the active rows
-        int columns;        // c
+        const float* sums;           // [panel][gate][16], for at least the active rows
+        const std::int32_t* counts;  // in int8 these, else null
+        int columns;                 // c
     };
 
     Row nearest(std::int64_t token, int active) const;
@@ -45,7 +46,7 @@ class InputTable {
     // The largest magnitude in the token's embedding.
     float largest(std::int64_t token) const { return largest_[token]; }
 
-    std::size_t bytes() const { return sums_.bytes(); }
+    std::size_t bytes() const { return sums_.bytes() + counts_.bytes(); }
 
   private:
     struct Level {
@@ -59,8 +60,9 @@ class InputTable {
 
     int spacing_;
     std::vector<Level> levels_;
-    std::size_t size_;  // floats of one token
+    std::size_t size_;  // numbers of one token
     Buffer<float> sums_;
+    Buffer<std::int32_t> counts_;  // in int8 instead
     std::vector<double> of_scheduler_;
     std::vector<float> largest_;
 };

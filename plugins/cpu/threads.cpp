@@ -31,7 +31,7 @@ std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint
 
 }  // namespace
 
-Team::Team(int threads) {
+Team::Team(int threads, bool flush) : flush_(flush) {
     if (threads < 1 || threads > 256)
         throw std::invalid_argument("threads must be between 1 and 256, not " + std::to_string(threads));
     helpers_.reserve(threads - 1);
@@ -63,7 +63,7 @@ void Team::share_out(Call call, const void* work) {
 }
 
 void Team::help(int member) {
-    const FlushDenormals flush;
+    const FlushDenormals flush(flush_);
     // Not the counter's value now: the first round may have begun before this thread did.
     for (std::uint32_t seen = 0;;) {
         seen = wait_for_change(round_, seen);

@@ -14,8 +14,9 @@ namespace vcdeploy {
 
 class Team {
   public:
-    // `threads` counts the caller. Throws std::invalid_argument below 1 or above 256.
-    explicit Team(int threads);
+    // `threads` counts the caller; flush: whether helpers take denormals for 0. Throws std::invalid_argument below 1 or
+    // above 256.
+    explicit Team(int threads, bool flush = true);
     ~Team();
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -40,6 +41,7 @@ class Team {
     void help(int member);
     void end();
 
+    bool flush_;
     std::vector<std::thread> helpers_;
     Call call_ = nullptr;  // null tells the helpers to end
     const void* work_ = nullptr;

@@ -11,27 +11,31 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static void vcgru_gates(const Step& s, Part mine) {
     multiply_input<3>(s, mine);
     multiply<2>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, 3 * kPanel, s.counts);
-    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-        const int at = panel * kPanel;
-        float* sums = s.sums + 3 * at;
-        const Rows reset = sigmoid(load(sums)) * load(s.hbar.value + at);
-        store(s.reset_value + at, reset);
-        store(sums + kPanel, load(s.e + at) * sigmoid(load(sums + kPanel)));
-        if (s.U_reset.precision == Precision::int8) {
+    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+        using A = decltype(arithmetic);
+        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
+            const int at = panel * kPanel;
+            float* sums = s.sums + 3 * at;
+            const Rows reset = A::sigmoid(load(sums)) * load(s.hbar.value + at);
             // |r ⊙ hbar| is at most |hbar|: its unit serves, and no thread has to wait for the others' maximum.
-            store_whole(s.reset.level + at, reset * all(s.hbar.levels_of_one));
+            if (s.U_reset.precision == Precision::int8) store_whole(s.reset.level + at, reset * all(s.hbar.levels_of_one));
+            else store(s.reset_value + at, reset);
+            store(sums + kPanel, load(s.e + at) * A::sigmoid(load(sums + kPanel)));
         }
-    }
+    });
 }
 
 static void vcgru_update(const Step& s, Part mine) {
     multiply<1>(s.U_reset, s.reset, s.active, 0, s.active, mine, s.sums + 2 * kPanel, 3 * kPanel, s.counts);
-    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-        const int at = panel * kPanel;
-        const float* sums = s.sums + 3 * at;
-        const Rows g = tanh(load(sums + 2 * kPanel));
-        store(s.h + at, blend(load(sums + kPanel), g, load(s.h + at)));
-    }
+    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+        using A = decltype(arithmetic);
+        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
+            const int at = panel * kPanel;
+            const float* sums = s.sums + 3 * at;
+            const Rows g = A::tanh(load(sums + 2 * kPanel));
+            store(s.h + at, blend<A>(load(sums + kPanel), g, load(s.h + at)));
+        }
+    });
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA

@@ -8,11 +8,14 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static void vcrnn(const Step& s, Part mine) {
     multiply_input<1>(s, mine);
     multiply<1>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, kPanel, s.counts);
-    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-        const int at = panel * kPanel;
-        const Rows fresh = tanh(load(s.sums + at));
-        store(s.h + at, blend(load(s.e + at), fresh, load(s.h + at)));
-    }
+    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+        using A = decltype(arithmetic);
+        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
+            const int at = panel * kPanel;
+            const Rows fresh = A::tanh(load(s.sums + at));
+            store(s.h + at, blend<A>(load(s.e + at), fresh, load(s.h + at)));
+        }
+    });
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA

@@ -56,7 +56,8 @@ void SharedLayer::run(const SequenceCall& call) {
         }
     }
     if (!stepper)
-        stepper = std::make_unique<Stepper>(layer_.unit, layer_.dim, softness_, choose_kernels("auto"), threads_);
+        stepper = std::make_unique<Stepper>(layer_.unit, layer_.dim, layer_.precision, softness_, choose_kernels("auto"),
+                                            threads_);
     run_sequences(layer_, *stepper, call);
     const std::lock_guard lock(busy_);
     idle_.push_back(std::move(stepper));

@@ -1,13 +1,21 @@
-"""int8 in PyTorch: the reference's steps over activations that are rounded to levels (docs/design.md, section 2)."""
+"""int8 in PyTorch: the reference's steps in an arithmetic with the same bits everywhere (docs/design.md, section 2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from vcdeploy.export.precision import activation_levels
+from vcdeploy.export.precision import (
+    LEAST_RANGE,
+    TANH_DENOMINATOR,
+    TANH_END,
+    TANH_NUMERATOR,
+    activation_levels,
+    row_scale,
+)
 from vcdeploy.units import LanguageModel, cells
 
 STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
@@ -15,47 +23,91 @@ STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "vcgru": cells.vcgru_step,
     "vclstm": cells.vclstm_step,
 }
+PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
-class Rounded(TorchFunctionMode):
-    """While it is entered, `linear` multiplies whole levels. Enter it for one step, or for the output layer.
+def tanh(x: Tensor) -> Tensor:
+    """x P(x²) / Q(x²), in float32, every operation rounded by itself; NaN stays NaN."""
+    x = x.float().clamp(-TANH_END, TANH_END)
+    y = x * x
+
+    def polynomial(coefficients: Iterable[float]) -> Tensor:
+        value: Tensor | float = 0.0
+        for each in coefficients:
+            value = value * y + each
+        return torch.as_tensor(value)
+
+    return x * polynomial(TANH_NUMERATOR) / polynomial(TANH_DENOMINATOR)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return tanh(x.float() * 0.5) * 0.5 + 0.5
+
+
+class Matrices:
+    """The levels and scales of matrices, made once for each."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def of(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Of weight [R, C], whole levels in double, and what one is worth in each row [R]."""
+        key = weight.data_ptr(), len(weight)
+        if key not in self._made:
+            scale = torch.from_numpy(row_scale(weight.detach().cpu().numpy())).to(weight.device)
+            self._made[key] = torch.round(weight / scale).double(), scale.squeeze(-1)
+        return self._made[key]
+
+
+class Int8(TorchFunctionMode):
+    """While it is entered, a step of the reference, or the output layer, is that of int8: `linear` multiplies whole
+    levels, the scheduler's sums are made in double, and sigmoid and tanh are those of this page.
 
     x [B, D], V: the step's input and the matrix that reads it, whose levels are a share of the largest in x; those of
     anything else are a share of the largest there was so far, and at least of 1.
-    push: is added before rounding, in levels.
     """
 
-    def __init__(self, dim: int, x: Tensor | None = None, V: Tensor | None = None, push: float = 0.0) -> None:
+    def __init__(self, dim: int, matrices: Matrices, x: Tensor | None = None, V: Tensor | None = None) -> None:
         super().__init__()
-        self.levels, self.x, self.V, self.pushed = activation_levels(dim), x, V, push
+        self.levels, self.matrices, self.x, self.V = activation_levels(dim), matrices, x, V
         self.reach: Tensor | float = 1.0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.nn.functional.linear:
-            value, weight, *rest = args
-            args = (self._round(value, self._reach(value, weight)), weight, *rest)
+            return self._linear(*args, **(kwargs or {}))
+        if func in PRODUCTS:
+            return func(*(each.double() for each in args))
+        if func is torch.sigmoid:
+            return sigmoid(*args)
+        if func is torch.tanh:
+            return tanh(*args)
         return func(*args, **(kwargs or {}))
+
+    def _linear(self, value: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        reach = self._reach(value, weight)
+        levels, scale = self.matrices.of(weight)
+        # Sums of whole numbers, exact in any order.
+        sums = torch.nn.functional.linear(torch.round(value * (self.levels / reach)).double(), levels)
+        product = sums.float() * (scale * (reach / self.levels))
+        return product if bias is None else product + bias
 
     def _reach(self, value: Tensor, weight: Tensor) -> Tensor:
         """The magnitude that takes all levels, [..., 1]."""
         if self.x is not None and weight is self.V:
-            return self.x.abs().amax(-1, keepdim=True).clamp(min=2.0**-64)
+            return self.x.abs().amax(-1, keepdim=True).clamp(min=LEAST_RANGE)
         # r ⊙ hbar comes after hbar, and takes its levels: it is nowhere larger.
         largest = value.abs().amax(-1, keepdim=True)
         self.reach = torch.maximum(largest, torch.as_tensor(self.reach, dtype=value.dtype, device=value.device))
         return self.reach
 
-    def _round(self, value: Tensor, reach: Tensor) -> Tensor:
-        levels = value * (self.levels / reach)
-        if self.pushed:
-            levels = torch.where(value == 0, levels, levels + self.pushed)
-        return torch.round(levels) * (reach / self.levels)
-
 
 def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a variable unit's model does in int8: tokens [T, B], state [S, B, D] -> logits, state, m."""
+    """What a variable unit's float32 model does in int8: tokens [T, B], state [S, B, D] -> logits, state, m."""
     unit: Any = model.unit
     step, rows, D = STEPS[model.unit_name], unit.state_rows, unit.dim
+    # As files and kernels hold them.
+    sharpness, epsilon = (float(np.float32(each)) for each in (unit.sharpness, unit.epsilon))
+    matrices = Matrices()
     x = model.embedding(tokens)
     if state is None:
         state = x.new_zeros(rows * len(unit.layers), tokens.shape[1], D)
@@ -65,15 +117,13 @@ def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tu
         after = list(state[index * rows : (index + 1) * rows])
         made, m = [], []
         for x_t in x:
-            with Rounded(D, x_t, layer.V):
-                *after, share = step(
-                    x_t, *after, layer.U, layer.V, layer.u, layer.v, layer.b, unit.sharpness, unit.epsilon
-                )
+            with Int8(D, matrices, x_t, layer.V):
+                *after, share = step(x_t, *after, layer.U, layer.V, layer.u, layer.v, layer.b, sharpness, epsilon)
             made.append(after[0])
             m.append(share)
         x = torch.stack(made)
         states += after
         shares.append(torch.stack(m))
-    with Rounded(D):
+    with Int8(D, matrices):
         logits = model.output(x)
     return logits, torch.stack(states), torch.stack(shares, -1)

@@ -52,6 +52,7 @@ class OnnxRuntimeModel:
         """The form, and the session that runs it."""
         found = library()
         self.form = form_of(model, self.config, found is not None and custom_op)
+        self._check_levels(model)
         if not custom_op and self.form != FUNCTION_BODY:
             raise VcdeployError(f"{self.name} is {self.form} and has no function body: use the backend onnxruntime")
         return self.form, self._open(model, content, threads, found if self.form == CUSTOM_OP else None)
@@ -104,6 +105,20 @@ class OnnxRuntimeModel:
             raise VcdeployError(
                 f"ONNX Runtime {onnxruntime.__version__} can't load {self.name} ({self.form}: {reason}): {remedy}"
             ) from error
+
+    def _check_levels(self, model: ModelProto) -> None:
+        """An int8 op says how it rounds activations; one that does not, or differently, is of another int8."""
+        from vcdeploy.export.functions import levels_of_ops
+        from vcdeploy.export.precision import activation_levels
+
+        if self.config["precision"] != "int8" or self.form not in (CUSTOM_OP, FUNCTION_BODY):
+            return
+        wanted = activation_levels(self.config["dim"])
+        if (found := levels_of_ops(model)) != {wanted}:
+            raise VcdeployError(
+                f"{self.name} is int8, and its ops have activation_levels {sorted(found, key=str)} "
+                f"instead of {wanted}: {EXPORT_AGAIN}"
+            )
 
     def _check_signature(self) -> None:
         D, layers = self.config["dim"], self.config["layers"]
