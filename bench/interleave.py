@@ -33,6 +33,7 @@ class Chunk:
     steps: int  # of a call
     bandwidth: float | None  # bytes a second, measured beside it
     device_times: list[int] | None = None  # ns a call by a GPU's own clock
+    joules: float | None = None  # a step, of all the processor
 
 
 @dataclass
@@ -48,7 +49,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Settings:
-    """threads: of every contender. steps: of a sequence. seconds: of a chunk, about."""
+    """threads: of every contender. steps: of a sequence. seconds: of a chunk, about.
+
+    amount: calls of a chunk, where it is not the time that decides. cores: those that contenders keep to.
+    """
 
     scenarios: Sequence[str]
     threads: int
@@ -56,6 +60,8 @@ class Settings:
     rounds: int
     seconds: float
     seed: int
+    amount: int | None = None
+    cores: Sequence[int] | None = None
 
 
 class Process:
@@ -135,14 +141,15 @@ def measure(
             process = open_processes.enter_context(Process(contender.name, settings.threads))
             answer = process.ask(
                 "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
-                steps=settings.steps, seed=settings.seed,
+                steps=settings.steps, seed=settings.seed, cores=settings.cores,
             )  # fmt: skip
             if "absent" in answer:
                 absent[contender.name] = answer["absent"]
                 process.stop()
                 continue
             amounts = {
-                name: process.ask("calibrate", scenario=name, seconds=settings.seconds)["amount"] for name in names
+                name: process.ask("calibrate", scenario=name, seconds=settings.seconds, amount=settings.amount)["amount"]
+                for name in names
             }
             record = Record(contender, answer["runs"], {name: [] for name in names}, refused=refused)
             running.append((process, record, amounts))

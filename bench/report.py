@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from vcdeploy.bench.interleave import Chunk, Record
 from vcdeploy.bench.scenarios import SCENARIOS
 
 MEMORY_BOUND = 0.6  # of the bandwidth measured beside it: from here on reading the weights is most of the time
+TAIL = 10_000  # calls from which on the rare slow ones are told
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 READING, OTHER = "reading weights", "instructions or overhead"
 
 
@@ -33,6 +35,13 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "symbols_per_second": rounded(steps * batch / sum(sum(chunk.times) for chunk in chunks) * 1e9),
         "calls": len(each), "steps": steps, "rounds": rounds,
     }  # fmt: skip
+    if len(each) >= TAIL:
+        found["tail"] = {
+            "quantiles": [[place, rounded(value)] for place, value in zip(QUANTILES, np.quantile(each, QUANTILES), strict=True)],
+            "max": rounded(float(each.max())),
+        }  # fmt: skip
+    if (spent := [chunk.joules for chunk in chunks if chunk.joules is not None]) :
+        found["joules"] = rounded(float(np.median(spent)))
     if chunks[0].device_times is not None:
         device = np.concatenate([np.array(chunk.device_times) / chunk.steps / 1e3 for chunk in chunks])
         percentiles = map(rounded, np.percentile(device, [50, 90, 99]))
@@ -79,9 +88,9 @@ def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float
     }
 
 
-def contenders(records: Sequence[Record], baseline: str, batch: int) -> list[dict[str, Any]]:
-    """The document's list of contenders, with all their figures."""
-    against = next(each for each in records if each.contender.name == baseline)
+def contenders(records: Sequence[Record], baselines: Mapping[str, str], batch: int) -> list[dict[str, Any]]:
+    """The document's list of contenders, with all their figures; baselines: whose ratios refer to whom."""
+    by_name = {each.contender.name: each for each in records}
     return [
         {
             "name": record.contender.name,
@@ -90,8 +99,12 @@ def contenders(records: Sequence[Record], baseline: str, batch: int) -> list[dic
             "unit": record.contender.unit,
             "precision": record.contender.precision,
             "table": record.contender.table,
+            "baseline": baselines[record.contender.name],
             "scenarios": {
-                name: scenario(record, against, name, 1 if name == "generate" else batch) for name in record.chunks
+                name: scenario(
+                    record, by_name[baselines[record.contender.name]], name, 1 if name == "generate" else batch
+                )
+                for name in record.chunks
             },
             "not_measured": record.refused,
         }

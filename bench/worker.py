@@ -2,9 +2,9 @@
 
 | request | answer |
 |---|---|
-| load: contender, folder, threads, scenarios, steps, seed | runs: what runs it, in words |
-| calibrate: scenario, seconds | amount |
-| measure: scenario, amount, seconds | times [ns], steps (of a call), bandwidth (bytes a second, or null), device_times [ns] (of a GPU's own clock, or null) |
+| load: contender, folder, threads, scenarios, steps, seed, cores (to keep to, or null) | runs: what runs it, in words |
+| calibrate: scenario, seconds, amount (or null) | amount |
+| measure: scenario, amount, seconds | times [ns], steps (of a call), bandwidth (bytes a second, or null), device_times [ns] (of a GPU's own clock, or null), joules (a step, or null) |
 | summarise: scenario | m and what follows from it |
 
 An answer with the key `error` is a message for the user, one with `absent` says why the contender can't run here.
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from vcdeploy.analysis.cost import active
-from vcdeploy.bench import contenders, scenarios, traffic
+from vcdeploy.bench import contenders, energy, machine, scenarios, traffic
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
 
@@ -31,13 +31,25 @@ class Worker:
     """A loaded contender and the scenarios it takes part in."""
 
     def load(
-        self, contender: dict[str, Any], folder: str, threads: int, names: list[str], steps: int, seed: int
+        self,
+        contender: dict[str, Any],
+        folder: str,
+        threads: int,
+        names: list[str],
+        steps: int,
+        seed: int,
+        cores: list[int] | None = None,
     ) -> dict[str, Any]:
+        if cores is not None:
+            os.sched_setaffinity(0, cores)  # before the engine starts threads, which inherit it
         self._contender, self._threads, self._steps = contenders.Contender(**contender), threads, steps
         streams = np.load(Path(folder) / "streams.npy")
         self._model = contenders.load(self._contender, Path(folder), threads, steps, streams.shape[1])
         watch = self._watch() if self._contender.device == contenders.CUDA else None
-        self._scenarios = {name: scenarios.make(name, self._model, streams, steps, seed, watch) for name in names}
+        cache = machine.largest_cache()
+        self._scenarios = {
+            name: scenarios.make(name, self._model, streams, steps, seed, watch, cache) for name in names
+        }
         self._settled = dict.fromkeys(names, True)
         self._working_set = dict.fromkeys(names, 0)
         detail = self._model.detail
@@ -48,9 +60,12 @@ class Worker:
 
         return Stopwatch(contenders.stream_of(self._model))
 
-    def calibrate(self, scenario: str, seconds: float) -> dict[str, Any]:
+    def calibrate(self, scenario: str, seconds: float, amount: int | None = None) -> dict[str, Any]:
         made = self._scenarios[scenario]
-        amount = scenarios.calibrate(made, seconds)
+        if amount is None:
+            amount = scenarios.calibrate(made, seconds)
+        else:
+            scenarios.measure(made, amount)
         if made.watch is not None:
             self._settled[scenario] = scenarios.settle(made, amount)
         self._working_set[scenario] = round(self._traffic(scenario).working_set)
@@ -60,7 +75,9 @@ class Worker:
     def measure(self, scenario: str, amount: int, seconds: float) -> dict[str, Any]:
         made = self._scenarios[scenario]
         bandwidth: float | None = None
+        before = energy.joules()
         times, steps = scenarios.measure(made, amount)
+        spent = energy.between(before, energy.joules())
         if made.watch is not None:
             from vcdeploy.runtime.cuda import copy_bandwidth
 
@@ -70,7 +87,9 @@ class Worker:
             from vcdeploy._native import read_bandwidth
 
             bandwidth = read_bandwidth(self._working_set[scenario], seconds, threads=self._threads)
-        return {"times": times, "steps": steps, "bandwidth": bandwidth}
+        # Reading what was written, to know its m, is within the energy of generate: no figure.
+        joules = None if scenario == "generate" or spent is None else spent / steps / (amount + scenarios.warm_up(amount))
+        return {"times": times, "steps": steps, "bandwidth": bandwidth, "joules": joules}
 
     def summarise(self, scenario: str) -> dict[str, Any]:
         m, D = self._shares(scenario), self._model.config["dim"]

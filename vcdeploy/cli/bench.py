@@ -6,10 +6,8 @@ import json
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,17 +18,11 @@ from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from rich.console import Console
-
-    from vcdeploy.bench.contenders import Contender
-    from vcdeploy.bench.subject import Subject
 
 UNITS = ("vcrnn", "vcgru", "vclstm")
 SCENARIOS = ("step", "sequence", "generate")
-ROUNDS, QUICK_ROUNDS = 30, 5
-SECONDS, QUICK_SECONDS = 0.03, 0.01
+ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to import
 BUSY = 0.5  # programs that want a core, before the run
 WIDTH = 200  # columns, more than any table takes
 
@@ -116,80 +108,29 @@ def bench(
     """
     from rich.console import Console
 
-    from vcdeploy.bench import contenders as known
-    from vcdeploy.bench import interleave, machine, report, subject
-    from vcdeploy.versions import versions
+    from vcdeploy.bench import report
+    from vcdeploy.bench.run import DIM, UNIT
+    from vcdeploy.bench.run import bench as measured
+    from vcdeploy.runtime.loading import PRECISIONS
 
-    on_gpu = device == "cuda"
-    if on_gpu:
+    if device == "cuda":
         _need_gpu()
     names = _listed(scenario, SCENARIOS, "--scenario")
-    precisions = _listed(precision, known.PRECISIONS, "--precision")
+    precisions = _listed(precision, PRECISIONS, "--precision")
     made_up = {"--unit": unit, "--dim": dim, "--share": share}
     if model is not None:
         for option, value in made_up.items():
             if value is not None:
                 raise VcdeployError(f"{option} is for a model that is made up, and {model} is given: leave one out")
-        at_hand = subject.trained(model)
-    else:
-        if text is not None:
-            raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
-        low, high = share_range(share or "0.2:0.6")
-        at_hand = subject.synthetic(unit or "vcgru", dim or 1024, low, high, seed)
-    all_of = known.gpu_contenders if on_gpu else known.contenders
-    everyone = all_of(at_hand.config["unit"])
-    within = all_of(at_hand.config["unit"], precisions)
-    chosen = known.choose(within, _split(contenders or ""))
-    left_out = {each.name: reason for each in everyone if (reason := known.absence(each))}
-    against = _baseline(everyone, baseline, left_out)
-    chosen = [each for each in everyone if each in chosen or each.name == against]
-    left_out = {each.name: left_out[each.name] for each in chosen if each.name in left_out}
-    taking_part = [each for each in chosen if each.name not in left_out]
-
-    progress = Console(stderr=True, highlight=False)
-    settings = interleave.Settings(
-        names, threads, steps, rounds or (QUICK_ROUNDS if quick else ROUNDS), QUICK_SECONDS if quick else SECONDS, seed
-    )
-    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
-    if on_gpu:
-        about_machine["gpu"] = machine.gpu()
-    with (
-        ended_by_sigterm(),
-        tempfile.TemporaryDirectory(prefix="vcdeploy-bench-") as temporary,
-        progress.status("") as status,
-    ):
-        status.update("making models")
-        folder = Path(temporary)
-        _write_models(at_hand, taking_part, folder, seed)
-        _write_streams(folder, at_hand, model, text, batch, max(subject.STREAM, steps), seed)
-        records, absent = interleave.measure(taking_part, folder, settings, status.update)
-    if on_gpu:
-        about_machine["gpu"]["clocks_after"] = machine.clocks()
-    left_out |= absent
-    if against in left_out:
-        raise VcdeployError(f"the baseline {against} can't run: {left_out[against]}")
-    document = {
-        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
-        "date": begun.isoformat(timespec="seconds"),
-        "machine": about_machine,
-        "versions": versions(machine.PACKAGES),
-        "model": {
-            "source": model or "random weights",
-            "vocab": len(at_hand.vocab),
-            "weights": sum(each.size for each in at_hand.parameters.values()),
-            **{name: at_hand.config[name] for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind")},
-        },
-        "settings": {
-            "share": None if model else [low, high],
-            "text": str(text) if text else "the model's own" if model else "random symbols",
-            "device": device, "scenarios": names,
-            "steps": steps, "batch": batch, "threads": threads, "rounds": settings.rounds,
-            "chunk_seconds": settings.seconds, "seed": seed,
-        },
-        "baseline": against,
-        "contenders": report.contenders(records, against, batch),
-        "left_out": left_out,
-    }  # fmt: skip
+    elif text is not None:
+        raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
+    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        document = measured(
+            model, unit=unit or UNIT, dim=dim or DIM, share=share_range(share or "0.2:0.6"), text=text,
+            scenarios=names, steps=steps, batch=batch, contenders=_split(contenders or ""), precisions=precisions,
+            baseline=baseline, threads=threads, device=device, quick=quick, rounds=rounds, seed=seed,
+            command=shlex.join(["vcdeploy", *sys.argv[1:]]), tell=status.update,
+        )  # fmt: skip
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)  # a terminal that is narrower breaks lines, but no figure is lost
     _print(console, document, report.tables(document))
@@ -250,25 +191,6 @@ def share_range(text: str) -> tuple[float, float]:
     return ends
 
 
-def _baseline(everyone: list[Contender], wanted: str | None, left_out: dict[str, str]) -> str:
-    """The contender that ratios refer to: the wanted one, or the first dense one of the same kind that is here."""
-    names = [each.name for each in everyone]
-    if wanted is not None:
-        if wanted not in names:
-            raise VcdeployError(f"no contender {wanted!r} for --baseline; there are: {', '.join(names)}")
-        if wanted in left_out:
-            raise VcdeployError(f"the baseline {wanted} can't run: {left_out[wanted]}")
-        return wanted
-    from vcdeploy.bench.contenders import DENSE
-
-    kind = DENSE[everyone[0].unit][0]
-    dense = [each.name for each in everyone if each.unit == kind]
-    for name in dense:
-        if name not in left_out:
-            return name
-    raise VcdeployError("no baseline can run: " + "; ".join(f"{name}: {left_out[name]}" for name in dense))
-
-
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
     """SIGTERM ends the run as an error would: workers end and temporary files go."""
@@ -281,32 +203,6 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _write_models(at_hand: Subject, contenders: list[Contender], folder: Path, seed: int) -> None:
-    """The files the contenders name."""
-    for name, each in {each.file: each for each in contenders}.items():
-        chosen = at_hand if each.variable else at_hand.dense(each.unit, seed)
-        stored = each.precision if each.device == "cuda" else "f32"  # the native contenders pack from float32
-        chosen.write(folder / name, bucketed=each.form == "bucketed", precision=stored)
-
-
-def _write_streams(
-    folder: Path, at_hand: Subject, model: str | None, text: Path | None, batch: int, length: int, seed: int
-) -> None:
-    """What step and sequence read."""
-    import numpy as np
-
-    from vcdeploy.bench import subject
-
-    streams: NDArray[np.int64]
-    if text is not None:
-        streams = subject.text_of(text, at_hand.vocab, batch, length)
-    elif model is not None:
-        streams = subject.own_text(model, batch, length, seed)
-    else:
-        streams = subject.random_streams(len(at_hand.vocab), batch, length, seed)
-    np.save(folder / "streams.npy", streams)
 
 
 def _print(console: Console, document: dict[str, Any], tables: list[Any]) -> None:
