@@ -20,7 +20,7 @@ BASE_UNIT, BASE_SHARE = "vcgru", (0.2, 0.6)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SIZES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # of the largest D
 BATCH = 8
-STEPS = 100  # of a sequence
+STEPS = 50  # of a sequence
 TAIL_ROUNDS = 100  # of a hundredth of the steps each
 
 
@@ -71,6 +71,7 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
             f"{unit.upper()} by precision and size",
             f"precision and D; {unit.upper()}, beside the dense {DENSE[unit][0].upper()} of each size",
             tuple(_entries([*_native(unit), *_dense(unit)], unit, (dim // 4, half, dim))),
+            ("sequence",),
         )
         for unit in UNITS
     ]
@@ -85,6 +86,7 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
             f"peers-{size}", f"Beside what else there is, D = {size}", "the engine and form of dense units",
             tuple(_entries([*_chosen(BASE_UNIT, "native f32 + table", "native int8 + table"), *known.peers()],
                            BASE_UNIT, (size,))),
+            ("sequence", "step") if size == half else ("sequence",),
         )
         for size in (half, dim)
     ]  # fmt: skip

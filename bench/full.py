@@ -10,15 +10,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from vcdeploy import __version__
-from vcdeploy.bench import design, energy, interleave, machine, subject
+from vcdeploy.bench import design, energy, interleave, machine, report, subject
 from vcdeploy.bench.design import Part
 from vcdeploy.bench.run import Entrant, measure, silent
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
-DIM, ROUNDS, SECONDS, TAIL = 1024, 25, 0.02, 100_000
+DIM, ROUNDS, SECONDS, TRIES, TAIL = 1024, 28, 0.006, 3, 100_000
+# Of the figures of a contender, what the whole report keeps.
+KEPT = ("calm", "calm_ratio", "firm", "undisturbed", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
+        "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
 KIND = "full"  # what tells a full report's JSON from a plain one's
 
 
@@ -43,7 +45,7 @@ def run(
     for name in only:
         if name not in [each.name for each in parts]:
             raise VcdeployError(f"no part {name!r}; there are: {', '.join(each.name for each in parts)}")
-    settings = {"dim": dim, "rounds": rounds, "chunk_seconds": SECONDS, "seed": seed, "tail": tail}
+    settings = {"dim": dim, "rounds": rounds, "chunk_seconds": SECONDS, "tries": TRIES, "seed": seed, "tail": tail}
     begun = _begin(folder, settings, command)
     wanted = [each for each in parts if not only or each.name in only]
     subjects: dict[tuple[str, int, design.Share], subject.Subject] = {}
@@ -58,7 +60,7 @@ def run(
         measured = _measure(part, rounds, seed, subjects, told)
         write_atomically(file, (json.dumps(measured, indent=1, ensure_ascii=False) + "\n").encode())
     files = {each.name: folder / "parts" / f"{each.name}.json" for each in parts}
-    found = [_brief(_read(file)) for file in files.values() if file.exists()]
+    found = [_brief(_read(file), begun["machine"]["cores"]) for file in files.values() if file.exists()]
     missing = [name for name, file in files.items() if not file.exists()]
     return {**begun, "energy": energy.fault(), "parts": found, "missing": missing}
 
@@ -71,7 +73,7 @@ def _begin(folder: Path, settings: dict[str, Any], command: str) -> dict[str, An
         "command": command,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": machine.describe(),
-        "versions": {"vcdeploy": __version__, **versions(machine.PACKAGES)},
+        "versions": versions(machine.PACKAGES),
         "settings": settings,
     }
     if not file.exists():
@@ -125,7 +127,16 @@ def _measure(
         entrants.append(Entrant(each.contender, subjects[at], each.baseline, about))
     cores = sorted(os.sched_getaffinity(0))[-part.threads :] if hasattr(os, "sched_getaffinity") else None
     settings = interleave.Settings(
-        part.scenarios, part.threads, design.STEPS, part.rounds or rounds, SECONDS, seed, part.calls, cores
+        part.scenarios,
+        part.threads,
+        design.STEPS,
+        part.rounds or rounds,
+        SECONDS,
+        seed,
+        part.calls,
+        cores,
+        0,
+        TRIES if part.calls is None else 1,
     )
     streams = subject.random_streams(len(subject.SYMBOLS), part.batch, subject.STREAM, seed)
     load, date, began = machine.describe()["load"], datetime.now(timezone.utc), monotonic()
@@ -146,9 +157,11 @@ def _measure(
     }  # fmt: skip
 
 
-def _brief(part: dict[str, Any]) -> dict[str, Any]:
-    """A part without the figures of single rounds, which its own file has."""
+def _brief(part: dict[str, Any], cores: int) -> dict[str, Any]:
+    """A part with the figures of a report; its own file has those of single rounds, too, and all ratios."""
+    report.tell_firm(part["contenders"], part["settings"]["threads"], cores)
     for contender in part["contenders"]:
-        for found in contender["scenarios"].values():
-            del found["rounds"]
+        scenarios = contender["scenarios"]
+        for name, found in scenarios.items():
+            scenarios[name] = {key: found[key] for key in KEPT if key in found}
     return part

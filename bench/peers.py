@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vcdeploy.bench.contenders import COMPILED, Absent, Contender
 from vcdeploy.runtime import loading
 from vcdeploy.runtime.loading import Model
@@ -27,7 +29,7 @@ def load(contender: Contender, file: Path, threads: int) -> Model:
 
 
 def _quantised_onnx(unit: str, file: Path, threads: int) -> Any:
-    """By onnxruntime.quantization.quantize_dynamic: int8 weights, a scale a column; activations rounded as they come."""
+    """By onnxruntime.quantization.quantize_dynamic: int8 weights with a scale a column."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -78,11 +80,9 @@ def _compiled(source: Any, threads: int) -> Any:
     from vcdeploy.runtime.torch import TorchModel
 
     torch.set_num_threads(threads)
-    compiled = TorchModel(source.network(), source.vocab)
-    compiled.model = torch.compile(compiled.model)
+    network: Any = torch.compile(source.network())
+    compiled = TorchModel(network, source.vocab)
     try:
-        import numpy as np
-
         compiled.run(np.zeros((1, 1), np.int64))
     except Exception as error:  # whatever a compiler or its absence brings about
         raise Absent(f"torch.compile fails here: {str(error).strip().splitlines()[0]}") from error

@@ -138,6 +138,7 @@ def bench(
     figures, left_out = measure(entrants, streams, settings, tell)
     if on_gpu:
         about_machine["gpu"]["clocks_after"] = machine.clocks()
+    report.tell_firm(figures, threads, about_machine["cores"])
     return {
         "command": command,
         "date": begun.isoformat(timespec="seconds"),

@@ -19,7 +19,8 @@ SCENARIOS = {
 # Measured in full reports only, since each call costs a sweep through memory.
 COLD = "cold"
 DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol a call, everything evicted from the caches before"}
-COLD_CALLS = 4  # of a chunk
+COLD_CALLS = 2  # of a chunk
+LONG = 50  # steps of a call whose first ones warm up for the rest
 SWEPT = 2.0  # of the largest cache: what a sweep between cold calls goes through
 SETTLED = 0.02  # the spread of medians that counts as stable
 SETTLING = 25  # chunks to wait for it at most
@@ -33,11 +34,6 @@ class Watch(Protocol):
     def nanoseconds(self) -> int: ...
 
 
-def warm_up(amount: int) -> int:
-    """Calls (or symbols, in generate) before a chunk that are not timed: other processes have used the caches."""
-    return 1 + amount // 10
-
-
 class Scenario(Protocol):
     """shares: m [steps, B, layers] of every step that was timed. amount: of a chunk, where it is no matter of time.
 
@@ -48,6 +44,9 @@ class Scenario(Protocol):
     amount: int | None
     watch: Watch | None
     device_times: list[int]
+
+    def warm_up(self, amount: int) -> int:
+        """Calls (or symbols) before a chunk that are not timed."""
 
     def run(self, amount: int) -> tuple[list[int], int]:
         """A chunk: the nanoseconds of each call, and the steps of a call."""
@@ -92,8 +91,12 @@ class Reading:
         self.watch: Watch | None = None
         self.device_times: list[int] = []
 
+    def warm_up(self, amount: int) -> int:
+        others_have_used_the_caches = self._steps < LONG and self._ballast is None
+        return amount // 10 + (1 if others_have_used_the_caches else 0)
+
     def run(self, amount: int) -> tuple[list[int], int]:
-        for _ in range(warm_up(amount)):
+        for _ in range(self.warm_up(amount)):
             self._call()
         times = []
         self.device_times = []
@@ -132,8 +135,11 @@ class Generating:
         self.watch: Watch | None = None
         self.device_times: list[int] = []
 
+    def warm_up(self, amount: int) -> int:
+        return 1 + amount // 10
+
     def run(self, amount: int) -> tuple[list[int], int]:
-        list(self._model.generate(self._prime, warm_up(amount), seed=self._seed))
+        list(self._model.generate(self._prime, self.warm_up(amount), seed=self._seed))
         self._seed += 1
         if self.watch is not None:
             self.watch.begin()
