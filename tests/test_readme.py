@@ -46,7 +46,7 @@ def test_command(command: str, folder: Path) -> None:
     if words[:3] == ["vcdeploy", "bench", "train"]:
         words += ["--dim", "32", "--rounds", "1"]
     elif "--full" in words:
-        words += ["--dim", "16", "--rounds", "1", "--parts", "writing"]
+        words += ["--dim", "16", "--rounds", "1", "--parts", "size"]
     elif "bench" in words and "paper" not in words:
         words += shlex.split(MEASURED) + ([] if trained else ["--dim", "32"])
     elif "train" in words:

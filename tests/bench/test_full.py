@@ -115,12 +115,12 @@ def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
 
 def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     """Ctrl-C in the second part: the first is kept as it is, and the same command ends the report."""
-    words = ["--full", "--dim", "16", "--rounds", "1", "--parts", "writing,share", "-o", "out"]
+    words = ["--full", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
     heeding = ["env", "--default-signal=INT"]  # where the tests run in the background, Ctrl-C is ignored
     parts = tmp_path / "out" / "parts"
     with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
-            while not (parts / "writing.json").exists() and process.poll() is None:
+            while not (parts / "unit-vcrnn.json").exists() and process.poll() is None:
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
@@ -128,19 +128,19 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
             process.kill()
     assert process.returncode == 130, errors
     assert "stopped; 1 parts are in out, and the same command goes on" in errors
-    assert [each.name for each in parts.iterdir()] == ["writing.json"]
+    assert [each.name for each in parts.iterdir()] == ["unit-vcrnn.json"]
     assert not (tmp_path / "out" / "report.json").exists()
-    first = (parts / "writing.json").read_bytes()
+    first = (parts / "unit-vcrnn.json").read_bytes()
     result = subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    assert (parts / "writing.json").read_bytes() == first
+    assert (parts / "unit-vcrnn.json").read_bytes() == first
     made = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert [part["part"] for part in made["parts"]] == ["writing", "share"]
+    assert [part["part"] for part in made["parts"]] == ["unit-vcrnn", "size"]
     assert made["command"] == "vcdeploy bench " + " ".join(words)
-    for name in ("report.md", "report.html", "share.svg"):
+    for name in ("report.md", "report.html", "size.svg"):
         assert f"wrote out/{name}" in result.stderr and (tmp_path / "out" / name).stat().st_size
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "## Cost against m" in text and "![µs a step against m" in text and "| native f32, m = 0.1 |" in text
+    assert "## Cost against D" in text and "![µs a step against D" in text and "| native f32, D = 16 |" in text
     # The same report beside itself: nothing has changed.
     beside = [*BENCH, "out/report.json", "--compare", "out/report.json"]
     result = subprocess.run(beside, cwd=tmp_path, capture_output=True, text=True, timeout=60)
