@@ -1,15 +1,19 @@
-"""Benchmarks, imported as vcdeploy.bench: a model at hand against dense ones of its size, in one interleaved run.
+"""Benchmarks, imported as vcdeploy.bench: models at hand against dense ones of their size, in interleaved runs.
 
 | module | subject |
 |---|---|
+| run | one run, from models to a document |
+| full, design | the full report: how its parts are measured and kept, and what they are |
+| summary | the full report as words, tables and figures |
+| compare, fits | what has changed between two runs; exponents |
 | subject | the model at hand, made up or trained, and what it reads |
-| contenders | what runs a model, and what can't here |
+| contenders, peers | what runs a model, and what can't here; int8 and compiled forms of dense ones |
 | scenarios | what is timed: steps, sequences, generating |
 | traffic | the weights a step reads, in bytes |
 | worker | the process of one contender |
 | interleave | the workers' rounds |
 | report | from times to a document and tables |
-| machine | what it ran on |
+| machine, energy | what it ran on, and what that took |
 | training | the speed of training |
 | paper | the paper's experiments, rerun |
 | gpu_check, gpu_trial | everything that needs a GPU, and one trial of it |

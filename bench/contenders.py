@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -21,8 +22,10 @@ DENSE = {"vcrnn": ("rnn",), "vcgru": ("gru", "lstm"), "vclstm": ("lstm", "gru")}
 ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # how ONNX Runtime runs a variable unit
 PLUGIN = "plugin"  # how TensorRT does
+DENSE_FORM, QUANTISED, COMPILED = "dense", "quantised", "compiled"  # how engines run a dense unit
 CPU, CUDA = "cpu", "cuda"
 ON_GPU = {"torch": "PyTorch with cuDNN", "onnxruntime": "ONNX Runtime's CUDA provider", "tensorrt": "TensorRT"}
+COMPILERS = ("g++", "c++", "clang++")
 SLOW_STEPS = "a single step of nn.LSTM takes PyTorch far longer than a step of a sequence: no fair figure"
 
 
@@ -52,7 +55,8 @@ class Contender:
 
     def refuses(self, scenario: str) -> str | None:
         """Why a scenario is not measured."""
-        slow = (self.engine, self.unit, self.device) == ("torch", "lstm", CPU) and scenario in ("step", "generate")
+        dense = (self.engine, self.unit, self.form, self.device) == ("torch", "lstm", DENSE_FORM, CPU)
+        slow = dense and scenario != "sequence"
         return SLOW_STEPS if slow else None
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +76,29 @@ def contenders(unit: str, precisions: Sequence[str] = PRECISIONS) -> list[Conten
         found.append(Contender(f"onnxruntime {form}", "onnxruntime", unit, file, form))
     for engine in ENGINES:
         for dense in DENSE[unit] if engine != "openvino" else DENSE[unit][:1]:
-            found.append(Contender(f"{engine} {dense}", engine, dense, f"{dense}.onnx", "dense"))
+            found.append(Contender(f"{engine} {dense}", engine, dense, f"{dense}.onnx", DENSE_FORM))
+    return found
+
+
+def narrow_op(unit: str, precision: str) -> Contender:
+    """Our custom op in ONNX Runtime, from a file whose weights are narrow."""
+    name = f"onnxruntime {CUSTOM_OP} {precision}"
+    return Contender(name, "onnxruntime", unit, f"{unit}-{precision}.onnx", CUSTOM_OP, precision)
+
+
+def peers() -> list[Contender]:
+    """What a user would take instead, of every kind: dense units, and the faster forms that engines offer of them.
+
+    ONNX Runtime's quantiser has an int8 LSTM and leaves GRU and RNN in float32; PyTorch's has GRU and LSTM.
+    """
+    found = [Contender(f"onnxruntime {unit}", "onnxruntime", unit, f"{unit}.onnx", DENSE_FORM)
+             for unit in ("gru", "lstm", "rnn")]  # fmt: skip
+    found.append(Contender("onnxruntime lstm int8", "onnxruntime", "lstm", "lstm.onnx", QUANTISED, "int8"))
+    for unit in ("gru", "lstm"):
+        found.append(Contender(f"torch {unit}", "torch", unit, f"{unit}.onnx", DENSE_FORM))
+        found.append(Contender(f"torch {unit} int8", "torch", unit, f"{unit}.onnx", QUANTISED, "int8"))
+    found.append(Contender("torch gru compiled", "torch", "gru", "gru.onnx", COMPILED))
+    found += [Contender(f"openvino {unit}", "openvino", unit, f"{unit}.onnx", DENSE_FORM) for unit in ("gru", "lstm")]
     return found
 
 
@@ -88,7 +114,7 @@ def gpu_contenders(unit: str, precisions: Sequence[str] = PRECISIONS) -> list[Co
     found.append(Contender("onnxruntime tensorrt", "onnxruntime", unit, portable, PLUGIN, device=CUDA))
     for engine in ON_GPU:
         for dense in DENSE[unit]:
-            found.append(Contender(f"{engine} {dense}", engine, dense, f"{dense}.onnx", "dense", device=CUDA))
+            found.append(Contender(f"{engine} {dense}", engine, dense, f"{dense}.onnx", DENSE_FORM, device=CUDA))
     return found
 
 
@@ -117,6 +143,8 @@ def absence(contender: Contender) -> str | None:
     if find_spec(engine) is None:
         command = extras.install_command(engine) if engine in extras.EXTRAS else f"pip install {engine}"
         return f"{ENGINES[engine]} is not installed; run: {command}"
+    if contender.form == COMPILED and not any(map(shutil.which, COMPILERS)):
+        return f"torch.compile needs a C++ compiler, and there is none of {', '.join(COMPILERS)}"
     return None
 
 
@@ -149,6 +177,10 @@ def load(contender: Contender, folder: Path, threads: int, steps: int = 1, batch
         return _on_gpu(contender, file, threads, steps, batch)
     if contender.engine == "openvino":
         return _openvino(file, threads)
+    if contender.form in (QUANTISED, COMPILED):
+        from vcdeploy.bench import peers
+
+        return peers.load(contender, file, threads)
     if contender.engine == "native" and not contender.table:
         return _without_table(file, contender.precision, threads)
     backend = loading.FUNCTION_BODY if contender.form == FUNCTION else contender.engine

@@ -20,7 +20,7 @@ from vcdeploy.errors import VcdeployError
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PAUSE = 0.003  # seconds after a chunk: threads of the process that has just run may still spin
-BANDWIDTH_SECONDS = 0.003
+UNDISTURBED = 1.1  # of the least time of a probe
 PATIENCE = 5.0  # seconds a process may take to end when asked to
 SHOWN = 20  # lines of a dead process's standard error
 
@@ -33,6 +33,8 @@ class Chunk:
     steps: int  # of a call
     bandwidth: float | None  # bytes a second, measured beside it
     device_times: list[int] | None = None  # ns a call by a GPU's own clock
+    joules: float | None = None  # a step, of all the processor
+    probe: int = 0  # ns of fixed work before and after: longer where the core is disturbed
 
 
 @dataclass
@@ -48,7 +50,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Settings:
-    """threads: of every contender. steps: of a sequence. seconds: of a chunk, about."""
+    """threads: of every contender. steps: of a sequence. seconds: of a chunk, about.
+
+    amount: calls of a chunk, where it is not the time that decides. cores: those that contenders keep to.
+    bandwidth_seconds: to measure the machine's in beside each chunk, or 0. tries: for a chunk that is undisturbed;
+    from two on, each waits a while for the core to become calm.
+    """
 
     scenarios: Sequence[str]
     threads: int
@@ -56,6 +63,10 @@ class Settings:
     rounds: int
     seconds: float
     seed: int
+    amount: int | None = None
+    cores: Sequence[int] | None = None
+    bandwidth_seconds: float = 0.003
+    tries: int = 1
 
 
 class Process:
@@ -135,24 +146,34 @@ def measure(
             process = open_processes.enter_context(Process(contender.name, settings.threads))
             answer = process.ask(
                 "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
-                steps=settings.steps, seed=settings.seed,
+                steps=settings.steps, seed=settings.seed, cores=settings.cores,
             )  # fmt: skip
             if "absent" in answer:
                 absent[contender.name] = answer["absent"]
                 process.stop()
                 continue
             amounts = {
-                name: process.ask("calibrate", scenario=name, seconds=settings.seconds)["amount"] for name in names
+                name: process.ask("calibrate", scenario=name, seconds=settings.seconds, amount=settings.amount)[
+                    "amount"
+                ]
+                for name in names
             }
             record = Record(contender, answer["runs"], {name: [] for name in names}, refused=refused)
             running.append((process, record, amounts))
+        least = sys.maxsize  # of all probes so far
         for number in range(settings.rounds):
             tell(f"round {number + 1} of {settings.rounds}")
             first = number % max(len(running), 1)  # so that nobody always comes after the same one
             for process, record, amounts in running[first:] + running[:first]:
                 for name, amount in amounts.items():
-                    answer = process.ask("measure", scenario=name, amount=amount, seconds=BANDWIDTH_SECONDS)
-                    record.chunks[name].append(Chunk(**answer))
+                    how: dict[str, Any] = {"amount": amount, "seconds": settings.bandwidth_seconds}
+                    for _ in range(settings.tries):
+                        how["calm"] = UNDISTURBED * least if settings.tries > 1 and number else 0
+                        chunk = Chunk(**process.ask("measure", scenario=name, **how))
+                        least = min(least, chunk.probe)
+                        if chunk.probe <= UNDISTURBED * least:
+                            break
+                    record.chunks[name].append(chunk)
                     time.sleep(PAUSE)
         for process, record, amounts in running:
             record.summary = {name: process.ask("summarise", scenario=name) for name in amounts}

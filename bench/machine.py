@@ -12,6 +12,7 @@ from vcdeploy.runtime import loading
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "openvino", "tensorrt", "cuda-python")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+UNKNOWN_CACHE = 64 * 2**20
 
 
 def describe() -> dict[str, Any]:
@@ -64,6 +65,12 @@ def _caches() -> dict[str, str]:
         if kind != "Instruction":
             found[f"L{level}{'d' if kind == 'Data' else ''}"] = size
     return found
+
+
+def largest_cache() -> int:
+    """Bytes of the last cache before memory; where the system does not tell, as much as most machines have."""
+    sizes = [int(size[:-1]) * 2 ** {"K": 10, "M": 20}[size[-1]] for size in _caches().values() if size[-1] in "KM"]
+    return max(sizes, default=UNKNOWN_CACHE)
 
 
 def _load() -> float | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from vcdeploy.bench.interleave import Chunk, Record
-from vcdeploy.bench.scenarios import SCENARIOS
+from vcdeploy.bench import machine
+from vcdeploy.bench.interleave import UNDISTURBED, Chunk, Record
+from vcdeploy.bench.scenarios import COLD, SCENARIOS
 
 MEMORY_BOUND = 0.6  # of the bandwidth measured beside it: from here on reading the weights is most of the time
+SHARED = 0.5  # of the last cache: who reads more depends on those who share it
+FEWEST = 5  # rounds that a figure is made of, undisturbed or not
+TAIL = 10_000  # calls from which on the rare slow ones are told
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 READING, OTHER = "reading weights", "instructions or overhead"
 
 
@@ -20,8 +25,11 @@ def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[str, Any]:
-    """The figures of one contender in one scenario; times in microseconds a step of the whole batch."""
+def scenario(record: Record, baseline: Record, name: str, batch: int, least: float) -> dict[str, Any]:
+    """The figures of one contender in one scenario; times in microseconds a step of the whole batch.
+
+    least: ns of the shortest probe of the run.
+    """
     chunks = record.chunks[name]
     each = np.concatenate([np.array(chunk.times) / chunk.steps / 1e3 for chunk in chunks])
     rounds = [rounded(_typical(chunk)) for chunk in chunks]
@@ -33,13 +41,23 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "symbols_per_second": rounded(steps * batch / sum(sum(chunk.times) for chunk in chunks) * 1e9),
         "calls": len(each), "steps": steps, "rounds": rounds,
     }  # fmt: skip
+    if len(each) >= TAIL:
+        found["tail"] = {
+            "quantiles": [[place, rounded(float(np.quantile(each, place)))] for place in QUANTILES],
+            "max": rounded(float(each.max())),
+        }  # fmt: skip
+    if spent := [chunk.joules for chunk in chunks if chunk.joules is not None]:
+        found["joules"] = rounded(float(np.median(spent)))
     if chunks[0].device_times is not None:
         device = np.concatenate([np.array(chunk.device_times) / chunk.steps / 1e3 for chunk in chunks])
         percentiles = map(rounded, np.percentile(device, [50, 90, 99]))
         found["device"] = dict(zip(("p50", "p90", "p99"), percentiles, strict=True))
+    found["calm"] = rounded(calm(chunks, least))
+    found["undisturbed"] = sum(chunk.probe <= UNDISTURBED * least for chunk in chunks)
     by_scenario = {other: _ratios(theirs, rounds) for other, theirs in baseline.chunks.items()}
     if name in by_scenario:
         found["ratio"] = rounded(float(np.median(by_scenario[name])))
+        found["calm_ratio"] = rounded(calm(baseline.chunks[name], least) / calm(chunks, least))
         found["ratio_p10"], found["ratio_p90"] = map(rounded, np.percentile(by_scenario[name], [10, 90]))
     found["ratio_to"] = {other: rounded(float(np.median(ratios))) for other, ratios in by_scenario.items()}
     summary = record.summary[name]
@@ -51,6 +69,36 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "settled": summary["settled"],
     }
     return found | bound(summary["bytes"], found["p50"], [chunk.bandwidth for chunk in chunks])
+
+
+def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) -> None:
+    """Put `firm` to each figure: whether another run on this machine should find the same ratio.
+
+    It need not where one of the two reads more than half of the last cache, or everything from memory: others who
+    share those decide how fast that is. Nor where the threads leave no core to the rest of the system. Nor in single
+    steps of PyTorch: they are mostly its own overhead, which differs from process to process.
+    """
+    by_name = {each["name"]: each for each in contenders}
+    room = SHARED * machine.largest_cache()
+    for each in contenders:
+        for name, found in each["scenarios"].items():
+            theirs = by_name[each["baseline"]]["scenarios"].get(name, found)
+            small = max(found["working_set"], theirs["working_set"]) <= room
+            overhead = each["engine"] == "torch" and name != "sequence"
+            found["firm"] = small and name != COLD and threads < cores and not overhead
+
+
+def calm(chunks: Sequence[Chunk], least: float) -> float:
+    """What a step takes, in microseconds, where nothing disturbs the core: the median over the undisturbed rounds.
+
+    Where a core is shared with a neighbour, as in virtual machines, rounds come in two kinds, apart by up to a half,
+    and further for what is bound by instructions than for what is bound by memory. How many there are of each is
+    chance; a ratio that another run finds again is made of the undisturbed ones. A probe beside each tells them apart.
+    """
+    within = [chunk for chunk in chunks if chunk.probe <= UNDISTURBED * least]
+    if len(within) < FEWEST:
+        within = sorted(chunks, key=lambda chunk: chunk.probe)[:FEWEST]
+    return float(np.median([_typical(chunk) for chunk in within]))
 
 
 def _typical(chunk: Chunk) -> float:
@@ -79,9 +127,10 @@ def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float
     }
 
 
-def contenders(records: Sequence[Record], baseline: str, batch: int) -> list[dict[str, Any]]:
-    """The document's list of contenders, with all their figures."""
-    against = next(each for each in records if each.contender.name == baseline)
+def contenders(records: Sequence[Record], baselines: Mapping[str, str], batch: int) -> list[dict[str, Any]]:
+    """The document's list of contenders, with all their figures; baselines: whose ratios refer to whom."""
+    by_name = {each.contender.name: each for each in records}
+    least = min(chunk.probe for each in records for chunks in each.chunks.values() for chunk in chunks)
     return [
         {
             "name": record.contender.name,
@@ -90,8 +139,12 @@ def contenders(records: Sequence[Record], baseline: str, batch: int) -> list[dic
             "unit": record.contender.unit,
             "precision": record.contender.precision,
             "table": record.contender.table,
+            "baseline": baselines[record.contender.name],
             "scenarios": {
-                name: scenario(record, against, name, 1 if name == "generate" else batch) for name in record.chunks
+                name: scenario(
+                    record, by_name[baselines[record.contender.name]], name, 1 if name == "generate" else batch, least
+                )
+                for name in record.chunks
             },
             "not_measured": record.refused,
         }

@@ -16,8 +16,12 @@ SCENARIOS = {
     "sequence": "many symbols a call",
     "generate": "a loop that reads each symbol it chose, one sequence",
 }
-
-
+# Measured in full reports only, since each call costs a sweep through memory.
+COLD = "cold"
+DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol a call, everything evicted from the caches before"}
+COLD_CALLS = 2  # of a chunk
+LONG = 50  # steps of a call whose first ones warm up for the rest
+SWEPT = 2.0  # of the largest cache: what a sweep between cold calls goes through
 SETTLED = 0.02  # the spread of medians that counts as stable
 SETTLING = 25  # chunks to wait for it at most
 
@@ -31,26 +35,38 @@ class Watch(Protocol):
 
 
 class Scenario(Protocol):
-    """shares: m [steps, B, layers] of every step that was timed.
+    """shares: m [steps, B, layers] of every step that was timed. amount: of a chunk, where it is no matter of time.
 
     watch: on a GPU, its own clock; device_times: what it showed for each call of the last chunk.
     """
 
     shares: list[NDArray[np.float32]]
+    amount: int | None
     watch: Watch | None
     device_times: list[int]
+
+    def warm_up(self, amount: int) -> int:
+        """Calls (or symbols) before a chunk that are not timed."""
 
     def run(self, amount: int) -> tuple[list[int], int]:
         """A chunk: the nanoseconds of each call, and the steps of a call."""
 
 
 def make(
-    name: str, model: Model, streams: NDArray[np.int64], steps: int, seed: int, watch: Watch | None = None
+    name: str,
+    model: Model,
+    streams: NDArray[np.int64],
+    steps: int,
+    seed: int,
+    watch: Watch | None = None,
+    cache: int = 0,
 ) -> Scenario:
-    """The scenario of that name over streams [length, B]; steps: those of a sequence."""
+    """The scenario of that name over streams [length, B]; steps: those of a sequence; cache: bytes of the largest."""
     scenario: Scenario
     if name == "generate":
         scenario = Generating(model, streams[:1, 0], seed)
+    elif name == COLD:
+        scenario = Reading(model, streams, 1, np.zeros(int(SWEPT * cache) // 8, np.int64))
     else:
         scenario = Reading(model, streams, steps if name == "sequence" else 1)
     scenario.watch = watch
@@ -58,10 +74,16 @@ def make(
 
 
 class Reading:
-    """Calls of run() on `steps` symbols each, with the state of the call before."""
+    """Calls of run() on `steps` symbols each, with the state of the call before.
 
-    def __init__(self, model: Model, streams: NDArray[np.int64], steps: int) -> None:
-        self._model, self._steps = model, steps
+    ballast: where given, all of it is rewritten before each call, untimed, so that nothing else is left in a cache.
+    """
+
+    def __init__(
+        self, model: Model, streams: NDArray[np.int64], steps: int, ballast: NDArray[np.int64] | None = None
+    ) -> None:
+        self._model, self._steps, self._ballast = model, steps, ballast
+        self.amount = None if ballast is None else COLD_CALLS
         self._streams = np.tile(streams, (-(-steps // len(streams)), 1))
         self._place = 0
         self._state: NDArray[np.float32] | None = None
@@ -69,8 +91,12 @@ class Reading:
         self.watch: Watch | None = None
         self.device_times: list[int] = []
 
+    def warm_up(self, amount: int) -> int:
+        others_have_used_the_caches = self._steps < LONG and self._ballast is None
+        return amount // 10 + (1 if others_have_used_the_caches else 0)
+
     def run(self, amount: int) -> tuple[list[int], int]:
-        for _ in range(1 + amount // 10):  # other processes have used the caches
+        for _ in range(self.warm_up(amount)):
             self._call()
         times = []
         self.device_times = []
@@ -86,6 +112,8 @@ class Reading:
             self._place = 0
         tokens = self._streams[self._place : self._place + self._steps]
         self._place += self._steps
+        if self._ballast is not None:
+            self._ballast += 1
         if self.watch is not None:
             self.watch.begin()
         begin = perf_counter_ns()
@@ -102,12 +130,16 @@ class Generating:
 
     def __init__(self, model: Model, prime: NDArray[np.int64], seed: int) -> None:
         self._model, self._prime, self._seed = model, prime, seed
+        self.amount: int | None = None
         self.shares: list[NDArray[np.float32]] = []
         self.watch: Watch | None = None
         self.device_times: list[int] = []
 
+    def warm_up(self, amount: int) -> int:
+        return 1 + amount // 10
+
     def run(self, amount: int) -> tuple[list[int], int]:
-        list(self._model.generate(self._prime, 1 + amount // 10, seed=self._seed))
+        list(self._model.generate(self._prime, self.warm_up(amount), seed=self._seed))
         self._seed += 1
         if self.watch is not None:
             self.watch.begin()
@@ -134,6 +166,9 @@ def measure(scenario: Scenario, amount: int) -> tuple[list[int], int]:
 
 def calibrate(scenario: Scenario, seconds: float) -> int:
     """The amount whose chunk lasts about so long, where nothing disturbs it."""
+    if scenario.amount is not None:
+        measure(scenario, scenario.amount)
+        return scenario.amount
     amount = 1
     while True:
         tries = [measure(scenario, amount)[0] for _ in range(2)]

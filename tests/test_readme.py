@@ -45,6 +45,8 @@ def test_command(command: str, folder: Path) -> None:
     trained = any(word in zoo.names() or "runs/" in word for word in words)
     if words[:3] == ["vcdeploy", "bench", "train"]:
         words += ["--dim", "32", "--rounds", "1"]
+    elif "--full" in words:
+        words += ["--dim", "16", "--rounds", "1", "--parts", "size"]
     elif "bench" in words and "paper" not in words:
         words += shlex.split(MEASURED) + ([] if trained else ["--dim", "32"])
     elif "train" in words:

@@ -6,31 +6,27 @@ import json
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from rich.console import Console
-
-    from vcdeploy.bench.contenders import Contender
-    from vcdeploy.bench.subject import Subject
 
 UNITS = ("vcrnn", "vcgru", "vclstm")
 SCENARIOS = ("step", "sequence", "generate")
-ROUNDS, QUICK_ROUNDS = 30, 5
-SECONDS, QUICK_SECONDS = 0.03, 0.01
+ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to import
+FOLDER = "vcdeploy-report"
+WORSE = 4  # the exit code where something is slower than it was
+WITH_FULL = ("full", "folder", "parts", "compare", "threshold", "dim", "rounds", "seed")
 BUSY = 0.5  # programs that want a core, before the run
 WIDTH = 200  # columns, more than any table takes
 
@@ -80,7 +76,17 @@ class Bench(click.Command):
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights, symbols and samples.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
               help="Write the JSON document to this file, too.")  # fmt: skip
+@click.option("--full", is_flag=True, help="The whole report, in a folder; a run that was stopped goes on.")
+@click.option("-o", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+              help=f"With --full: the folder. [default: {FOLDER}]")  # fmt: skip
+@click.option("--parts", metavar="NAMES", help="With --full: only these of its parts; others can follow later.")
+@click.option("--compare", metavar="OLD.json", type=click.Path(path_type=Path, dir_okay=False),
+              help="Say which ratios differ from those of an earlier run; exit code 4 if one is worse.")  # fmt: skip
+@click.option("--threshold", type=click.FloatRange(0, min_open=True), metavar="PERCENT",
+              help="With --compare: a change up to this is none. [default: 10]")  # fmt: skip
+@click.pass_context
 def bench(
+    context: click.Context,
     model: str | None,
     unit: str | None,
     dim: int | None,
@@ -98,6 +104,11 @@ def bench(
     quick: bool,
     seed: int,
     json_file: Path | None,
+    full: bool,
+    folder: Path | None,
+    parts: str | None,
+    compare: Path | None,
+    threshold: float | None,
 ) -> None:
     """Measure how fast MODEL runs, beside dense models of its size.
 
@@ -111,89 +122,151 @@ def bench(
     With --device cuda: TensorRT with our plugin, beside cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units;
     wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
 
+    --full takes no MODEL. It measures units, precisions, sizes, batches, threads, backends and what else there is, cost
+    against D and m, cold caches and the tail, and writes report.md, .html and .json. About ten minutes; after Ctrl-C,
+    the same command goes on. --dim is then the largest D.
+
+    --compare works with the JSON of any run, before a MODEL (or --full) is measured anew, or with an earlier JSON in
+    the place of MODEL. Compared are ratios to the dense baseline, not times.
+
     The speed of training is another matter: see vcdeploy bench train --help. The paper's tables and figures are
     another: see vcdeploy bench paper --help.
     """
+    old = _old(compare, threshold)
+    if full:
+        _refuse_beside_full(context)
+        document = _full(folder or Path(FOLDER), dim, rounds, seed, _split(parts or ""))
+        _compare(old, document, threshold)
+        return
+    for option, given in {"-o": folder, "--parts": parts}.items():
+        if given is not None:
+            raise VcdeployError(f"{option} is for --full: add that, or leave {option} out")
+    if model is not None and model.endswith(".json"):
+        if old is None:
+            raise VcdeployError(
+                f"{model} is the JSON of a run, not a model: give --compare OLD.json to compare it with"
+            )
+        from vcdeploy.bench import compare as comparing
+
+        _compare(old, comparing.read(Path(model)), threshold)
+        return
     from rich.console import Console
 
-    from vcdeploy.bench import contenders as known
-    from vcdeploy.bench import interleave, machine, report, subject
-    from vcdeploy.versions import versions
+    from vcdeploy.bench import report
+    from vcdeploy.bench.run import DIM, UNIT
+    from vcdeploy.bench.run import bench as measured
+    from vcdeploy.runtime.loading import PRECISIONS
 
-    on_gpu = device == "cuda"
-    if on_gpu:
+    if device == "cuda":
         _need_gpu()
     names = _listed(scenario, SCENARIOS, "--scenario")
-    precisions = _listed(precision, known.PRECISIONS, "--precision")
+    precisions = _listed(precision, PRECISIONS, "--precision")
     made_up = {"--unit": unit, "--dim": dim, "--share": share}
     if model is not None:
         for option, value in made_up.items():
             if value is not None:
                 raise VcdeployError(f"{option} is for a model that is made up, and {model} is given: leave one out")
-        at_hand = subject.trained(model)
-    else:
-        if text is not None:
-            raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
-        low, high = share_range(share or "0.2:0.6")
-        at_hand = subject.synthetic(unit or "vcgru", dim or 1024, low, high, seed)
-    all_of = known.gpu_contenders if on_gpu else known.contenders
-    everyone = all_of(at_hand.config["unit"])
-    within = all_of(at_hand.config["unit"], precisions)
-    chosen = known.choose(within, _split(contenders or ""))
-    left_out = {each.name: reason for each in everyone if (reason := known.absence(each))}
-    against = _baseline(everyone, baseline, left_out)
-    chosen = [each for each in everyone if each in chosen or each.name == against]
-    left_out = {each.name: left_out[each.name] for each in chosen if each.name in left_out}
-    taking_part = [each for each in chosen if each.name not in left_out]
-
-    progress = Console(stderr=True, highlight=False)
-    settings = interleave.Settings(
-        names, threads, steps, rounds or (QUICK_ROUNDS if quick else ROUNDS), QUICK_SECONDS if quick else SECONDS, seed
-    )
-    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
-    if on_gpu:
-        about_machine["gpu"] = machine.gpu()
-    with (
-        ended_by_sigterm(),
-        tempfile.TemporaryDirectory(prefix="vcdeploy-bench-") as temporary,
-        progress.status("") as status,
-    ):
-        status.update("making models")
-        folder = Path(temporary)
-        _write_models(at_hand, taking_part, folder, seed)
-        _write_streams(folder, at_hand, model, text, batch, max(subject.STREAM, steps), seed)
-        records, absent = interleave.measure(taking_part, folder, settings, status.update)
-    if on_gpu:
-        about_machine["gpu"]["clocks_after"] = machine.clocks()
-    left_out |= absent
-    if against in left_out:
-        raise VcdeployError(f"the baseline {against} can't run: {left_out[against]}")
-    document = {
-        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
-        "date": begun.isoformat(timespec="seconds"),
-        "machine": about_machine,
-        "versions": versions(machine.PACKAGES),
-        "model": {
-            "source": model or "random weights",
-            "vocab": len(at_hand.vocab),
-            "weights": sum(each.size for each in at_hand.parameters.values()),
-            **{name: at_hand.config[name] for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind")},
-        },
-        "settings": {
-            "share": None if model else [low, high],
-            "text": str(text) if text else "the model's own" if model else "random symbols",
-            "device": device, "scenarios": names,
-            "steps": steps, "batch": batch, "threads": threads, "rounds": settings.rounds,
-            "chunk_seconds": settings.seconds, "seed": seed,
-        },
-        "baseline": against,
-        "contenders": report.contenders(records, against, batch),
-        "left_out": left_out,
-    }  # fmt: skip
+    elif text is not None:
+        raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
+    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        document = measured(
+            model, unit=unit or UNIT, dim=dim or DIM, share=share_range(share or "0.2:0.6"), text=text,
+            scenarios=names, steps=steps, batch=batch, contenders=_split(contenders or ""), precisions=precisions,
+            baseline=baseline, threads=threads, device=device, quick=quick, rounds=rounds, seed=seed,
+            command=shlex.join(["vcdeploy", *sys.argv[1:]]), tell=status.update,
+        )  # fmt: skip
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)  # a terminal that is narrower breaks lines, but no figure is lost
     _print(console, document, report.tables(document))
     put_out(document, json_file)
+    _compare(old, document, threshold)
+
+
+def _refuse_beside_full(context: click.Context) -> None:
+    """--full has a design of its own."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+        if given and name not in WITH_FULL:
+            said = "MODEL" if name == "model" else parameter.opts[0]
+            raise VcdeployError(
+                f"--full measures models of its own making and takes no {said}: leave one of the two out"
+            )
+
+
+def _full(folder: Path, dim: int | None, rounds: int | None, seed: int, only: list[str]) -> dict[str, Any]:
+    from rich.console import Console
+
+    from vcdeploy.bench import full, summary
+
+    progress = Console(stderr=True, highlight=False)
+    try:
+        with ended_by_sigterm(), progress.status("") as status:
+            document = full.run(
+                folder, dim=dim or full.DIM, rounds=rounds or full.ROUNDS, seed=seed, only=only,
+                command=shlex.join(["vcdeploy", *sys.argv[1:]]), tell=status.update,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        done = len(list((folder / "parts").glob("*.json")))
+        click.echo(f"stopped; {done} parts are in {folder}, and the same command goes on with the rest", err=True)
+        raise
+    for file in summary.write(document, folder):
+        click.echo(f"wrote {file}", err=True)
+    for line in summary.in_short(document):
+        click.echo(line)
+    return document
+
+
+def _old(file: Path | None, threshold: float | None) -> dict[str, Any] | None:
+    """What to compare with, read before anything is measured."""
+    if file is None:
+        if threshold is not None:
+            raise VcdeployError("--threshold is for --compare OLD.json: give that, too, or leave it out")
+        return None
+    from vcdeploy.bench import compare as comparing
+
+    return comparing.read(file)
+
+
+def _compare(old: dict[str, Any] | None, new: dict[str, Any], threshold: float | None) -> None:
+    """Print what has changed; exit with WORSE if something is slower by more than the threshold."""
+    if old is None:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from vcdeploy.bench import compare as comparing
+
+    found = comparing.compare(old, new, comparing.THRESHOLD if threshold is None else threshold / 100)
+    table = Table(title=f"times as fast as the baseline: {old['date']} and {new['date']}", box=None, pad_edge=False,
+                  title_justify="left", title_style="bold", header_style="dim")  # fmt: skip
+    for header in ("part", "model", "m", "B", "threads", "", "contender", "against"):
+        table.add_column(header, no_wrap=True)
+    for header in ("old", "new", "old/new"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("")
+    for change in found.changes:
+        place = change.place
+        word = "SLOWER" if change in found.regressions else "faster" if change in found.improvements else ""
+        word = word if change.firm else "≈"
+        table.add_row(place.part, place.model, place.share, str(place.batch), str(place.threads), place.scenario,
+                      place.contender, place.baseline, f"{change.old:.2f}", f"{change.new:.2f}", f"{change.times:.3f}",
+                      word)  # fmt: skip
+    console = Console(highlight=False, stderr=False)
+    console.width = max(console.width, WIDTH)
+    console.print(table)
+    for remark in found.remarks:
+        console.print(remark, markup=False)
+    worse = len(found.regressions)
+    loose = len(found.changes) - len(found.firm)
+    if loose:
+        console.print(f"≈: {loose} ratios that need not be the same in another run, and are not judged (docs/bench.md)")
+    console.print(
+        f"{len(found.firm)} firm ratios are in both; {worse} slower and {len(found.improvements)} faster by more than "
+        f"{100 * found.threshold:g} %; the widest change is {100 * (found.widest - 1):.1f} %"
+    )
+    if worse:
+        raise SystemExit(WORSE)
 
 
 def put_out(document: dict[str, Any], json_file: Path | None) -> None:
@@ -250,25 +323,6 @@ def share_range(text: str) -> tuple[float, float]:
     return ends
 
 
-def _baseline(everyone: list[Contender], wanted: str | None, left_out: dict[str, str]) -> str:
-    """The contender that ratios refer to: the wanted one, or the first dense one of the same kind that is here."""
-    names = [each.name for each in everyone]
-    if wanted is not None:
-        if wanted not in names:
-            raise VcdeployError(f"no contender {wanted!r} for --baseline; there are: {', '.join(names)}")
-        if wanted in left_out:
-            raise VcdeployError(f"the baseline {wanted} can't run: {left_out[wanted]}")
-        return wanted
-    from vcdeploy.bench.contenders import DENSE
-
-    kind = DENSE[everyone[0].unit][0]
-    dense = [each.name for each in everyone if each.unit == kind]
-    for name in dense:
-        if name not in left_out:
-            return name
-    raise VcdeployError("no baseline can run: " + "; ".join(f"{name}: {left_out[name]}" for name in dense))
-
-
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
     """SIGTERM ends the run as an error would: workers end and temporary files go."""
@@ -281,32 +335,6 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _write_models(at_hand: Subject, contenders: list[Contender], folder: Path, seed: int) -> None:
-    """The files the contenders name."""
-    for name, each in {each.file: each for each in contenders}.items():
-        chosen = at_hand if each.variable else at_hand.dense(each.unit, seed)
-        stored = each.precision if each.device == "cuda" else "f32"  # the native contenders pack from float32
-        chosen.write(folder / name, bucketed=each.form == "bucketed", precision=stored)
-
-
-def _write_streams(
-    folder: Path, at_hand: Subject, model: str | None, text: Path | None, batch: int, length: int, seed: int
-) -> None:
-    """What step and sequence read."""
-    import numpy as np
-
-    from vcdeploy.bench import subject
-
-    streams: NDArray[np.int64]
-    if text is not None:
-        streams = subject.text_of(text, at_hand.vocab, batch, length)
-    elif model is not None:
-        streams = subject.own_text(model, batch, length, seed)
-    else:
-        streams = subject.random_streams(len(at_hand.vocab), batch, length, seed)
-    np.save(folder / "streams.npy", streams)
 
 
 def _print(console: Console, document: dict[str, Any], tables: list[Any]) -> None:

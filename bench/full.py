@@ -1,0 +1,167 @@
+"""The full report: its parts measured one after another, each kept in a file, so that a stopped run can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from vcdeploy.bench import design, energy, interleave, machine, report, subject
+from vcdeploy.bench.design import Part
+from vcdeploy.bench.run import Entrant, measure, silent
+from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
+from vcdeploy.versions import versions
+
+DIM, ROUNDS, SECONDS, TRIES, TAIL = 1024, 28, 0.006, 3, 100_000
+# Of the figures of a contender, what the whole report keeps.
+KEPT = ("calm", "calm_ratio", "firm", "undisturbed", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
+        "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
+KIND = "full"  # what tells a full report's JSON from a plain one's
+
+
+def run(
+    folder: Path,
+    *,
+    dim: int = DIM,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    tail: int = TAIL,
+    only: Sequence[str] = (),
+    command: str = "",
+    tell: Callable[[str], None] = silent,
+) -> dict[str, Any]:
+    """The document of `vcdeploy bench --full`. Parts that the folder holds are not measured again.
+
+    dim: the largest D. tail: steps of the tail's contenders. only: names of parts; the document has these and all
+    that were measured before. Settings, machine and versions must be those the folder was begun with.
+    """
+    cores = os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
+    parts = design.parts(dim, cores or 1, tail)
+    for name in only:
+        if name not in [each.name for each in parts]:
+            raise VcdeployError(f"no part {name!r}; there are: {', '.join(each.name for each in parts)}")
+    settings = {"dim": dim, "rounds": rounds, "chunk_seconds": SECONDS, "tries": TRIES, "seed": seed, "tail": tail}
+    begun = _begin(folder, settings, command)
+    wanted = [each for each in parts if not only or each.name in only]
+    subjects: dict[tuple[str, int, design.Share], subject.Subject] = {}
+    for number, part in enumerate(wanted):
+        file = folder / "parts" / f"{part.name}.json"
+        if file.exists():
+            continue
+
+        def told(line: str, before: str = f"{number + 1} of {len(wanted)}, {part.name}: ") -> None:
+            tell(before + line)
+
+        measured = _measure(part, rounds, seed, subjects, told)
+        write_atomically(file, (json.dumps(measured, indent=1, ensure_ascii=False) + "\n").encode())
+    files = {each.name: folder / "parts" / f"{each.name}.json" for each in parts}
+    found = [_brief(_read(file), begun["machine"]["cores"]) for file in files.values() if file.exists()]
+    missing = [name for name, file in files.items() if not file.exists()]
+    return {**begun, "energy": energy.fault(), "parts": found, "missing": missing}
+
+
+def _begin(folder: Path, settings: dict[str, Any], command: str) -> dict[str, Any]:
+    """What the folder was begun with: written the first time, and the same ever after."""
+    file = folder / "settings.json"
+    now = {
+        "kind": KIND,
+        "command": command,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "versions": versions(machine.PACKAGES),
+        "settings": settings,
+    }
+    if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise VcdeployError(f"{folder} holds other files, and no report that was begun: give another -o")
+        write_atomically(file, (json.dumps(now, indent=1, ensure_ascii=False) + "\n").encode())
+        return now
+    before = _read(file)
+    for name, then, here in _differences(before, now):
+        raise VcdeployError(
+            f"{folder} was begun with {name} {then}, and now it is {here}: parts of one report must be alike. "
+            f"Go on with what it was (`{before['command']}`), or give another -o"
+        )
+    return before
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Name, value then, value now of all that must be alike in one report, and is not."""
+    found = []
+    for name in {**before["settings"], **now["settings"]}:
+        found.append((name, before["settings"].get(name), now["settings"].get(name)))
+    for name in ("processor", "cores", "instruction_sets"):
+        found.append((f"the machine's {name}", before["machine"].get(name), now["machine"].get(name)))
+    for name in {**before["versions"], **now["versions"]}:
+        found.append((name, before["versions"].get(name), now["versions"].get(name)))
+    return [each for each in found if each[1] != each[2]]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise VcdeployError(f"{file} can't be read ({error}): remove it, and it is measured again") from error
+    return document
+
+
+def _measure(
+    part: Part,
+    rounds: int,
+    seed: int,
+    subjects: dict[tuple[str, int, design.Share], subject.Subject],
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    entrants = []
+    for each in part.entries:
+        at = (each.unit, each.dim, each.share)
+        if at not in subjects:
+            subjects[at] = subject.synthetic(each.unit, each.dim, *each.share, seed)
+        about = {"label": each.label, "beside": each.unit, "dim": each.dim,
+                 "share": list(each.share) if each.contender.variable else None}  # fmt: skip
+        entrants.append(Entrant(each.contender, subjects[at], each.baseline, about))
+    cores = sorted(os.sched_getaffinity(0))[-part.threads :] if hasattr(os, "sched_getaffinity") else None
+    settings = interleave.Settings(
+        part.scenarios,
+        part.threads,
+        design.STEPS,
+        part.rounds or rounds,
+        SECONDS,
+        seed,
+        part.calls,
+        cores,
+        0,
+        TRIES if part.calls is None else 1,
+    )
+    streams = subject.random_streams(len(subject.SYMBOLS), part.batch, subject.STREAM, seed)
+    load, date, began = machine.describe()["load"], datetime.now(timezone.utc), monotonic()
+    figures, left_out = measure(entrants, streams, settings, tell)
+    return {
+        "part": part.name,
+        "title": part.title,
+        "varies": part.varies,
+        "date": date.isoformat(timespec="seconds"),
+        "seconds": round(monotonic() - began, 1),
+        "load": load,
+        "settings": {
+            "scenarios": list(part.scenarios), "steps": design.STEPS, "batch": part.batch, "threads": part.threads,
+            "rounds": settings.rounds, "calls": part.calls,
+        },
+        "contenders": figures,
+        "left_out": left_out,
+    }  # fmt: skip
+
+
+def _brief(part: dict[str, Any], cores: int) -> dict[str, Any]:
+    """A part with the figures of a report; its own file has those of single rounds, too, and all ratios."""
+    report.tell_firm(part["contenders"], part["settings"]["threads"], cores)
+    for contender in part["contenders"]:
+        scenarios = contender["scenarios"]
+        for name, found in scenarios.items():
+            scenarios[name] = {key: found[key] for key in KEPT if key in found}
+    return part

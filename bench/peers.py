@@ -1,0 +1,96 @@
+"""Peers: dense models in the faster forms that their engines offer, int8 and compiled, behind the common interface."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdeploy.bench.contenders import COMPILED, Absent, Contender
+from vcdeploy.runtime import loading
+from vcdeploy.runtime.loading import Model
+
+QUANTISED_OPS = {"lstm": "DynamicQuantizeLSTM"}  # by the unit that ONNX Runtime's quantiser knows
+
+
+def load(contender: Contender, file: Path, threads: int) -> Model:
+    """The model of a contender whose form is quantised or compiled; raises Absent where that form is not to be had."""
+    source = loading.open_source(file)
+    if contender.engine == "onnxruntime":
+        runner: Any = _quantised_onnx(contender.unit, file, threads)
+    elif contender.form == COMPILED:
+        runner = _compiled(source, threads)
+    else:
+        runner = _quantised_torch(source, threads)
+    return Model(contender.engine, source.config, source.vocab, contender.precision, str(file), runner)
+
+
+def _quantised_onnx(unit: str, file: Path, threads: int) -> Any:
+    """By onnxruntime.quantization.quantize_dynamic: int8 weights with a scale a column."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+
+    narrow = file.with_name(f"{file.stem}-quantised.onnx")
+    logging.disable(logging.WARNING)  # it recommends a preparation that this graph doesn't need
+    quantize_dynamic(file, narrow, weight_type=QuantType.QInt8, per_channel=True)
+    logging.disable(logging.NOTSET)
+    if QUANTISED_OPS.get(unit) not in {node.op_type for node in onnx.load(narrow).graph.node}:
+        raise Absent(f"onnxruntime.quantization leaves a {unit} in float32")
+    return _Named(OnnxRuntimeModel(narrow, threads), "quantize_dynamic")
+
+
+def _quantised_torch(source: Any, threads: int) -> Any:
+    """By torch.ao.quantization.quantize_dynamic, which wants units with biases: they get zeros."""
+    import torch
+    from torch import nn
+
+    from vcdeploy.runtime.torch import TorchModel
+
+    torch.set_num_threads(threads)
+    network = source.network()
+    for at, layer in enumerate(network.unit.layers):
+        twin = type(layer)(layer.input_size, layer.hidden_size)
+        nn.init.zeros_(twin.bias_ih_l0)
+        nn.init.zeros_(twin.bias_hh_l0)
+        twin.load_state_dict(layer.state_dict(), strict=False)
+        network.unit.layers[at] = twin
+    try:
+        from torch.ao.quantization import quantize_dynamic
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is deprecated, and still what there is in PyTorch itself
+            narrow = quantize_dynamic(network.eval(), {nn.GRU, nn.LSTM, nn.Linear}, dtype=torch.qint8)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        raise Absent(f"PyTorch {torch.__version__} has no dynamic quantisation any more ({error})") from error
+    return _Named(TorchModel(narrow, source.vocab), "quantize_dynamic")
+
+
+def _compiled(source: Any, threads: int) -> Any:
+    """By torch.compile as it comes: PyTorch's own unit stays as it is, and what is around it is compiled.
+
+    To compile nn.GRU, too (torch._dynamo.config.allow_rnn), unrolls it: minutes for 100 steps, and no faster for one.
+    """
+    import torch
+
+    from vcdeploy.runtime.torch import TorchModel
+
+    torch.set_num_threads(threads)
+    network: Any = torch.compile(source.network())
+    compiled = TorchModel(network, source.vocab)
+    try:
+        compiled.run(np.zeros((1, 1), np.int64))
+    except Exception as error:  # whatever a compiler or its absence brings about
+        raise Absent(f"torch.compile fails here: {str(error).strip().splitlines()[0]}") from error
+    return _Named(compiled, "torch.compile")
+
+
+class _Named:
+    """A runner that says how its model was made."""
+
+    def __init__(self, runner: Any, detail: str) -> None:
+        self.run, self.detail = runner.run, detail

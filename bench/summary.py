@@ -1,0 +1,375 @@
+"""From the document of a full report to words, tables and figures, and to the files that show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vcdeploy.analysis import chart
+from vcdeploy.analysis.document import Figure, Section, Table, markdown, page
+from vcdeploy.bench import fits
+from vcdeploy.bench.design import STEPS
+from vcdeploy.bench.scenarios import COLD
+from vcdeploy.files import write_atomically
+
+HEADING = "Speed of variable-computation models on this machine"
+CALLS = {
+    "sequence": f"{STEPS} symbols a call",
+    "step": "one symbol a call",
+    "generate": "each symbol chosen from the prediction before",
+    COLD: "one symbol a call, caches cold",
+}
+ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
+UPPER = ("gru", "lstm", "rnn")
+BUSY = 1.5  # programs that want a core, when a part begins
+
+Part = dict[str, Any]
+Found = dict[str, Any]
+Shown = list[str | Table | Figure]
+
+UNITS = (
+    "Each unit in our kernels, by precision of the weights, beside the dense unit of its kind in ONNX Runtime. m is "
+    "evenly spread over 0.2 to 0.6. `table`: the products of the input side are looked up, not computed."
+)
+BACKENDS = (
+    "The same model file: in our kernels; in ONNX Runtime with our custom op, whose kernels are the same; without it, "
+    "on the function body that the file carries, which computes densely; and exported with `--bucketed`, which skips "
+    "in any runtime."
+)
+PEERS = (
+    "Dense units of the same size in other engines, and the faster forms that these offer. int8 in ONNX Runtime is "
+    "`onnxruntime.quantization.quantize_dynamic`, which knows LSTM and leaves GRU and RNN in float32; in PyTorch it is "
+    "`torch.ao.quantization.quantize_dynamic`. Compiled is `torch.compile` as it comes, which leaves nn.GRU itself as "
+    "it is; compiling is not counted. What quality a unit of another kind or precision brings is not looked at here."
+)
+GROWTH = (
+    "µs = c · {name}^exponent, fitted by least squares over logarithms, {call}. The ideal is 2, since a step "
+    "multiplies matrices of a × a. Below it is what every step costs beside (the output layer, the scheduler, the "
+    "call); above it, larger matrices leave the caches. {dense}"
+)
+COLD_WORDS = (
+    "Single steps. Warm: one after another, as in writing. Cold: before each step, untimed, twice the size of the "
+    "largest cache is rewritten, so that weights, program and interpreter come from memory, as after other work."
+)
+TAIL = (
+    "Single steps, so many that rare disturbances show: Python's garbage collector is off, but nothing else is. What "
+    "is rare differs from run to run: no ratio is made of it."
+)
+MODELS = (
+    "All are whole language models with random weights and 50 symbols, driven from Python through one interface. The "
+    "base point is a VCGRU, batch 1, one thread, m evenly spread over 0.2 to 0.6; each part varies what the table "
+    "names, not every combination of everything."
+)
+METHOD = (
+    "A part is one interleaved run: every contender has a process of its own, kept to the same cores, and they take "
+    "turns, {rounds} rounds of about {ms:.0f} ms each. µs are the median over the rounds in which nothing disturbed "
+    "the core, which a little work of fixed size before and after tells; a disturbed turn is taken again, up to "
+    "{tries} times in all. A ratio (`times`) is the dense baseline's µs by the contender's, of the same part and the "
+    "same kind of call."
+)
+FIRM = (
+    "A ratio with ≈ need not be found again by another run: one of the two reads more than half of the last cache at "
+    "each step, or all of it from memory, and others who share them decide how fast that is; or the threads leave no "
+    "core to the rest of the system; or it is a single step of PyTorch, mostly its own overhead, which differs from "
+    "process to process."
+)
+
+
+def write(document: dict[str, Any], folder: Path) -> list[Path]:
+    """report.json, report.md with its figures, and report.html."""
+    opening, sections = content(document)
+    figures = [part for section in sections for part in section.parts if isinstance(part, Figure)]
+    files = {
+        "report.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
+        "report.md": markdown(HEADING, opening, sections),
+        "report.html": page(HEADING, opening, sections),
+        **{f"{each.name}.svg": each.svg for each in figures},
+    }
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode())
+    return [folder / name for name in files]
+
+
+def content(document: dict[str, Any]) -> tuple[Shown, list[Section]]:
+    """The opening and the sections, about one a part that was measured."""
+    parts = document["parts"]
+    by_kind: dict[str, list[Part]] = {}  # the name of a part as far as its first hyphen
+    for part in parts:
+        by_kind.setdefault(part["part"].partition("-")[0], []).append(part)
+    sections = []
+    for kind, alike in by_kind.items():
+        if kind in _TOGETHER:
+            sections.append(_TOGETHER[kind](alike))
+        else:
+            sections += [_SECTIONS.get(kind, _plain)(part) for part in alike]
+    return _opening(document), [*sections, _energy(document), _method(document)]
+
+
+def in_short(document: dict[str, Any]) -> list[str]:
+    """The first figures, as lines for a terminal."""
+    rows = _highlights(document["parts"])
+    return [f"{name}: {us} µs a step, {times} times as fast as the dense unit" for name, us, times in rows]
+
+
+def _opening(document: dict[str, Any]) -> Shown:
+    machine, parts = document["machine"], document["parts"]
+    caches = ", ".join(f"{name} {size}" for name, size in machine["caches"].items())
+    packages = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    sets = ", ".join(machine.get("instruction_sets", [])) or "none of our kernels"
+    minutes = sum(part["seconds"] for part in parts) / 60
+    found: Shown = [
+        f"{machine['processor']}, {machine['cores']} cores, {caches}; {machine['system']}; {sets}. {packages}."
+    ]
+    found.append(f"Made by `{document['command']}`, begun {document['date']}; measuring took {minutes:.1f} minutes.")
+    if document["missing"]:
+        found.append(f"Not measured yet: {', '.join(document['missing'])}. The same command goes on with them.")
+    if busy := [part["part"] for part in parts if part["load"] and part["load"] > BUSY]:
+        found.append(f"Other programs were running shortly before these parts began: {', '.join(busy)}.")
+    if highlights := _highlights(parts):
+        caption = "In short: times as fast as the dense unit of the same size in ONNX Runtime, same call"
+        found.append(Table(caption, ("", "µs a step", "times"), highlights))
+    return found
+
+
+def _highlights(parts: Sequence[Part]) -> list[list[str]]:
+    rows = []
+    for part in parts:
+        if not part["part"].startswith("unit-"):
+            continue
+        size = max(each["dim"] for each in part["contenders"])
+        for each in part["contenders"]:
+            if each["dim"] == size and each["label"] in ("native f32 + table", "native int8 + table"):
+                found = each["scenarios"]["sequence"]
+                name = f"{each['beside'].upper()}-{size}, {_label(each['label'])}, {CALLS['sequence']}"
+                rows.append([name, _us(found["calm"]), _times(found)])
+    return rows
+
+
+def _units(parts: Sequence[Part]) -> Section:
+    """Precision and size, a table a unit and call, and times against D in a figure."""
+    shown: Shown = [UNITS]
+    series, rows = [], []
+    for part in parts:
+        unit = part["contenders"][0]["beside"].upper()
+        for label in ("native f32 + table", "native int8 + table"):
+            at = [each for each in part["contenders"] if each["label"] == label]
+            if at:
+                points = sorted((each["dim"], each["scenarios"]["sequence"]["calm_ratio"]) for each in at)
+                series.append(chart.Series(f"{unit}, {_label(label)}", points))
+                rows.append([f"{unit}, {_label(label)}", *(f"{y:.1f}" for _, y in points)])
+    if series:
+        dims = sorted({int(x) for each in series for x, _ in each.points})
+        caption = f"Times as fast as the dense unit of the same size in ONNX Runtime, {CALLS['sequence']}, against D."
+        across = chart.Axis("D", [(each, f"{each:,}") for each in dims])
+        drawn = chart.lines(series, across, chart.Axis("times as fast", log=False), caption)
+        shown.append(Figure("units", caption, drawn, Table(caption, ("", *(f"D = {each}" for each in dims)), rows)))
+    shown += [_by_size(part, scenario) for part in parts for scenario in part["settings"]["scenarios"]]
+    return Section("Units, precision and size", shown)
+
+
+def _by_size(part: Part, scenario: str) -> Table:
+    """Rows: contenders; columns: µs and times at each D."""
+    dims = sorted({each["dim"] for each in part["contenders"]})
+    columns = ["", *(f"{what}, D = {dim}" for dim in dims for what in ("µs", "times"))]
+    rows = []
+    for label in dict.fromkeys(each["label"] for each in part["contenders"]):
+        by_dim = {each["dim"]: each for each in part["contenders"] if each["label"] == label}
+        rows.append([_label(label), *(cell for dim in dims for cell in _cells(by_dim.get(dim), scenario))])
+    return Table(f"{part['title']}: µs a step, {CALLS[scenario]}", columns, rows)
+
+
+def _cells(contender: Found | None, scenario: str) -> list[str]:
+    """µs and times."""
+    found = contender["scenarios"].get(scenario) if contender else None
+    return [_us(found["calm"]), _times(found)] if found else ["–", "–"]
+
+
+def _plain(part: Part) -> Section:
+    """Contenders and sizes, a table a call."""
+    shown: Shown = [f"What varies: {part['varies']}. All else is the base point."]
+    shown += [_by_size(part, scenario) for scenario in part["settings"]["scenarios"]]
+    return Section(part["title"], [*shown, *_left_out(part)])
+
+
+def _by_call(part: Part, contenders: Sequence[Found], caption: str) -> Table:
+    """Rows: contenders; columns: µs and times in each call."""
+    names = part["settings"]["scenarios"]
+    columns = ["", *(f"{what}, {CALLS[name]}" for name in names for what in ("µs", "times"))]
+    rows = [[_label(each["label"]), *(cell for name in names for cell in _cells(each, name))] for each in contenders]
+    return Table(caption, columns, rows)
+
+
+def _backends(part: Part) -> Section:
+    shown: Shown = [BACKENDS]
+    for unit in dict.fromkeys(each["beside"] for each in part["contenders"]):
+        of_unit = [each for each in part["contenders"] if each["beside"] == unit]
+        shown.append(_by_call(part, of_unit, f"{unit.upper()}-{of_unit[0]['dim']} by backend, µs a step"))
+    return Section(part["title"], [*shown, *_left_out(part)])
+
+
+def _peers(parts: Sequence[Part]) -> Section:
+    shown: Shown = [PEERS]
+    scenario = "sequence"
+    for part in parts:
+        size = part["contenders"][0]["dim"]
+        measured = [each for each in part["contenders"] if scenario in each["scenarios"]]
+        bars = [
+            (_label(each["label"]), each["scenarios"][scenario]["calm"], each["engine"] == "native")
+            for each in measured
+        ]
+        caption = f"µs a step, {CALLS[scenario]}, D = {size}: shorter is faster; our kernels in the darker colour."
+        title = f"Beside VCGRU-{size}: times as fast as ONNX Runtime's GRU-{size}, same call"
+        table = _by_call(part, part["contenders"], title)
+        shown += [Figure(part["part"], caption, chart.bars(bars, "µs a step", caption), table), table]
+        for each in part["contenders"]:
+            for name, why in each["not_measured"].items():
+                shown.append(f"{_label(each['label'])}, {CALLS[name]}: not measured: {why}.")
+        shown += _left_out(part)
+    return Section("Beside what else there is", shown)
+
+
+def _left_out(part: Part) -> Shown:
+    return [f"Left out: {name.partition(': ')[2] or name}: {why}." for name, why in part["left_out"].items()]
+
+
+def _size(part: Part) -> Section:
+    return _growth(part, "D", lambda each: float(each["dim"]), "It is so for dense models, too.")
+
+
+def _share(part: Part) -> Section:
+    dense = "A dense model, which computes everything whatever m is, has 0."
+    return _growth(part, "m", lambda each: float(each["share"][0]) if each["share"] else None, dense)
+
+
+def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense: str) -> Section:
+    """Cost against D or m: a curve a contender with its fitted exponent; place: where on it a contender is."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    times = []
+    for each in part["contenders"]:
+        found, at = each["scenarios"]["sequence"], place(each)
+        if at is not None:
+            curves.setdefault(_label(each["label"]), []).append((at, found["calm"]))
+        where = "" if at is None else f", {name} = {at:g}"
+        times.append([_label(each["label"]) + where, _us(found["calm"]), _times(found)])
+    rows, series = [], []
+    for label, points in curves.items():
+        points.sort()
+        whole, upper = _fit(points), _fit(points[len(points) // 2 - 1 :])
+        row = [label]
+        for fit in (whole, upper):
+            row += [f"{fit.exponent:.2f}", f"{fit.low:g} to {fit.high:g}", f"{100 * fit.off:.0f} %"]
+        rows.append([*row, "2"])
+        series.append(chart.Series(f"{label}: {name}^{whole.exponent:.2f}", points))
+    places = sorted({x for points in curves.values() for x, _ in points})
+    last = next(iter(curves.values()))[-1]
+    ideal = [(x, last[1] * (x / last[0]) ** 2) for x in (places[0], last[0])]
+    series.append(chart.Series(f"{name}², the ideal", ideal, False))
+    caption = f"µs a step against {name}, both on logarithmic axes, with the exponent of each; {name}² for comparison."
+    drawn = chart.lines(series, chart.Axis(name, [(x, f"{x:g}") for x in places]), chart.Axis("µs a step"), caption)
+    cells = [[label, *(_us(y) for _, y in points)] for label, points in curves.items()]
+    columns = ("", "exponent", "over", "largest error", "upper part", "over", "largest error", "ideal")
+    return Section(
+        part["title"],
+        [
+            GROWTH.format(name=name, call=CALLS["sequence"], dense=dense),
+            Figure(part["part"], caption, drawn, Table(caption, ("", *(f"{name} = {x:g}" for x in places)), cells)),
+            Table(f"Exponents of the cost against {name}", columns, rows),
+            Table("Times as fast as the dense GRU of the same D", ("", "µs a step", "times"), times),
+            *_left_out(part),
+        ],
+    )
+
+
+def _fit(points: Sequence[tuple[float, float]]) -> fits.Fit:
+    return fits.fit([x for x, _ in points], [y for _, y in points])
+
+
+def _cold(part: Part) -> Section:
+    rows = []
+    for each in part["contenders"]:
+        warm, cold = each["scenarios"].get("step"), each["scenarios"].get(COLD)
+        if warm and cold:
+            cells = [cell for found in (warm, cold) for cell in (_us(found["calm"]), _times(found))]
+            slower = f"{cold['calm'] / warm['calm']:.1f}"
+            rows.append([f"{_label(each['label'])}, D = {each['dim']}", *cells, slower])
+    columns = ("", "µs, warm", "times", "µs, cold", "times", "cold : warm")
+    table = Table(f"Warm and cold caches, {CALLS['step']}", columns, rows)
+    return Section(part["title"], [COLD_WORDS, table, *_left_out(part)])
+
+
+def _tail(part: Part) -> Section:
+    places = (0.5, 0.9, 0.99, 0.999, 0.9999)
+    series, rows = [], []
+    for each in part["contenders"]:
+        found = each["scenarios"]["step"]
+        if "tail" in found:
+            quantiles = dict(found["tail"]["quantiles"])
+            points = [(1 / (1 - place), value) for place, value in quantiles.items() if place >= 0.5]
+            series.append(chart.Series(_label(each["label"]), points))
+            cells = [_us(value) for value in (*(quantiles[at] for at in places), found["tail"]["max"])]
+            rows.append([_label(each["label"]), f"{found['calls']:,}", *cells])
+    if not rows:
+        return Section("Tail latency", ["Too few steps were taken to speak of a tail.", *_left_out(part)])
+    size = part["contenders"][0]["dim"]
+    caption = f"µs that a step takes at most, against the share of steps that take no longer; single steps, D = {size}."
+    across = chart.Axis("of the steps", [(1 / (1 - at), f"{100 * at:g} %") for at in places])
+    columns = ("", "steps", *(f"p{100 * at:g}" for at in places), "max")
+    table = Table(f"µs of single steps, D = {size}, by percentile", columns, rows)
+    figure = Figure("tail", caption, chart.lines(series, across, chart.Axis("µs"), caption), table)
+    return Section("Tail latency", [TAIL, figure, table, *_left_out(part)])
+
+
+def _energy(document: dict[str, Any]) -> Section:
+    rows = []
+    for part in document["parts"]:
+        for each in part["contenders"]:
+            found = each["scenarios"].get("sequence")
+            if found and "joules" in found and part["part"].startswith(("unit-", "peers-")):
+                rows.append([f"{_label(each['label'])}, {each['unit']}-{each['dim']}", f"{1e6 * found['joules']:.3g}"])
+    if not rows:
+        why = document["energy"] or "no part that tells of it was measured"
+        return Section("Energy", [f"Not measured: {why}."])
+    words = "By the processor's own counters (RAPL), of all its cores and what they take when idle."
+    return Section("Energy", [words, Table(f"Microjoules a step, {CALLS['sequence']}", ("", "µJ"), rows)])
+
+
+def _method(document: dict[str, Any]) -> Section:
+    settings = document["settings"]
+    method = METHOD.format(rounds=settings["rounds"], ms=1e3 * settings["chunk_seconds"], tries=settings["tries"])
+    rows = []
+    for part in document["parts"]:
+        calm = [
+            f["undisturbed"] / part["settings"]["rounds"] for c in part["contenders"] for f in c["scenarios"].values()
+        ]
+        share = f"{100 * sum(calm) / len(calm):.0f} %"
+        rows.append([part["title"], part["varies"], str(len(part["contenders"])), share, f"{part['seconds']:.0f}"])
+    columns = ("", "what varies", "contenders", "undisturbed rounds", "seconds")
+    return Section("How it was measured", [MODELS, method, FIRM, Table("The parts", columns, rows)])
+
+
+_TOGETHER: dict[str, Callable[[Sequence[Part]], Section]] = {"unit": _units, "peers": _peers}
+_SECTIONS: dict[str, Callable[[Part], Section]] = {
+    "backend": _backends,
+    "size": _size,
+    "share": _share,
+    "cold": _cold,
+    "tail": _tail,
+}
+
+
+def _label(label: str) -> str:
+    """A contender as people say it."""
+    return " ".join(ENGINES.get(word, word.upper() if word in UPPER else word) for word in label.split())
+
+
+def _us(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"
+
+
+def _times(found: Found) -> str:
+    ratio = found.get("calm_ratio")
+    if ratio is None:
+        return "–"
+    return ("" if found["firm"] else "≈ ") + (f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}")

@@ -1,0 +1,201 @@
+"""Comparing two runs, and exponents: on made-up numbers, and through the command with a made-up regression."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdeploy.bench import compare
+from vcdeploy.bench.fits import fit
+from vcdeploy.bench.interleave import Chunk
+from vcdeploy.bench.report import calm, tell_firm
+from vcdeploy.errors import VcdeployError
+
+BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
+
+
+def contender(name: str, unit: str, calm: float, dense: float, **more: Any) -> dict[str, Any]:
+    found = {"calm": calm, "calm_ratio": dense / calm, "rounds": [calm, calm]}
+    return {"name": name, "unit": unit, "baseline": "onnxruntime gru", "scenarios": {"step": found}, **more}
+
+
+def plain(**settings: Any) -> dict[str, Any]:
+    """What `vcdeploy bench` writes, as far as it matters here."""
+    return {
+        "date": "2026-01-01",
+        "machine": {"processor": "a", "system": "b", "cores": 2, "caches": {"L2": "1M"}},
+        "versions": {"vcdeploy": "1", "onnxruntime": "1.2"},
+        "model": {"source": "random weights", "unit": "vcgru", "dim": 64},
+        "settings": {"share": [0.2, 0.6], "batch": 1, "threads": 1, "steps": 100, **settings},
+        "baseline": "onnxruntime gru",
+        "contenders": [contender("native f32", "vcgru", 10, 100), contender("onnxruntime gru", "gru", 100, 100)],
+    }
+
+
+def whole() -> dict[str, Any]:
+    """What --full writes."""
+    part = plain()
+    del part["model"], part["baseline"]
+    beside = {"beside": "vcgru", "dim": 64}
+    part["contenders"] = [
+        contender("vcgru-64: native f32", "vcgru", 20, 100, label="native f32", share=[0.2, 0.6], **beside),
+        contender("vcgru-64: gru", "gru", 100, 100, label="onnxruntime gru", share=None, **beside),
+    ]
+    part["contenders"][0]["baseline"] = part["contenders"][1]["baseline"] = "vcgru-64: gru"
+    parts = [{**part, "part": "size"}, {**copy.deepcopy(part), "part": "batch"}]
+    return {
+        **{name: part[name] for name in ("date", "machine", "versions", "settings")},
+        "kind": "full",
+        "parts": parts,
+    }
+
+
+def test_a_slower_machine_is_no_regression_but_a_worse_ratio_is() -> None:
+    old, new = plain(), plain()
+    new["contenders"] = [contender("native f32", "vcgru", 30, 300), contender("onnxruntime gru", "gru", 300, 300)]
+    found = compare.compare(old, new)
+    assert [(each.old, each.new) for each in found.changes] == [(10, 10)] and found.regressions == []
+    new["contenders"][0] = contender("native f32", "vcgru", 32.9, 300)
+    assert compare.compare(old, new).regressions == []
+    new["contenders"][0] = contender("native f32", "vcgru", 33.1, 300)
+    (worse,) = compare.compare(old, new).regressions
+    assert worse.times == pytest.approx(1.103, abs=1e-3) and worse.place.contender == "native f32"
+    assert compare.compare(new, old).regressions == [] and len(compare.compare(new, old).improvements) == 1
+    assert compare.compare(old, new, threshold=0.2).regressions == []
+    assert compare.compare(old, new).widest == compare.compare(new, old).widest == pytest.approx(1.103, abs=1e-3)
+
+
+def test_older_documents_have_the_median_ratio_alone() -> None:
+    old = plain()
+    for each in old["contenders"]:
+        found = each["scenarios"]["step"]
+        found["ratio"] = found.pop("calm_ratio")
+        del each["baseline"]
+    assert [each.times for each in compare.compare(old, plain()).changes] == [1]
+
+
+def test_a_full_report_meets_a_plain_run_and_parts_meet_parts() -> None:
+    between = compare.compare(plain(), whole())
+    assert [(each.old, each.new, each.place.part) for each in between.changes] == [(10, 5, "")]
+    new = whole()
+    new["parts"][1]["contenders"][0]["scenarios"]["step"]["calm_ratio"] = 4.0
+    (worse,) = compare.compare(whole(), new).regressions
+    assert worse.place.part == "batch" and worse.place.model == "vcgru-64" and worse.place.share == "0.2–0.6"
+
+
+def test_what_others_decide_is_shown_and_not_judged() -> None:
+    new = plain()
+    new["contenders"].append(contender("torch gru", "gru", 90, 100))
+    new["contenders"][0]["scenarios"]["step"] |= {"calm_ratio": 1.0, "firm": False}
+    found = compare.compare(plain(), new)
+    assert [(each.place.contender, each.times, each.firm) for each in found.changes] == [("native f32", 10, False)]
+    assert found.regressions == [] and found.widest == 1
+    assert [each.place.contender for each in compare.compare(new, new).firm] == ["torch gru"]
+
+
+def test_what_differs_beside_is_told() -> None:
+    new = plain()
+    new["machine"]["processor"], new["versions"] = "z", {"vcdeploy": "2", "torch": "3"}
+    remarks = compare.compare(plain(), new).remarks
+    assert remarks == ["another machine: processor a then, z now; ratios depend on it",
+                       "onnxruntime 1.2 then, not installed now", "torch not installed then, 3 now"]  # fmt: skip
+
+
+def test_nothing_in_common_is_an_error() -> None:
+    for other in (plain(batch=2), plain(threads=2), plain(share=[0.4, 0.4])):
+        with pytest.raises(VcdeployError, match="nothing in common"):
+            compare.compare(plain(), other)
+
+
+def test_the_command_flags_a_made_up_regression(tmp_path: Path) -> None:
+    new = plain()
+    new["contenders"][0] = contender("native f32", "vcgru", 12, 100)
+    for name, document in (("old.json", plain()), ("new.json", new), ("other.json", {"a": 1})):
+        (tmp_path / name).write_text(json.dumps(document))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    result = run("new.json", "--compare", "old.json")
+    assert result.returncode == 4
+    assert "1 firm ratios are in both; 1 slower and 0 faster by more than 10 %" in result.stdout
+    line = next(each for each in result.stdout.splitlines() if "SLOWER" in each)
+    assert line.split()[-4:] == ["10.00", "8.33", "1.200", "SLOWER"]
+    assert run("new.json", "--compare", "old.json", "--threshold", "25").returncode == 0
+    result = run("new.json", "--compare", "other.json")
+    assert result.returncode == 1 and "other.json is no document of `vcdeploy bench`" in result.stderr
+
+
+def test_a_quick_run_is_compared_as_it_ends(tmp_path: Path) -> None:
+    words = [
+        *BENCH,
+        "--dim",
+        "16",
+        "--quick",
+        "--rounds",
+        "2",
+        "--scenario",
+        "step",
+        "--contenders",
+        "native f32 + table",
+    ]
+    result = subprocess.run([*words, "--json", "old.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    old = json.loads((tmp_path / "old.json").read_text())
+    for each in old["contenders"]:  # whoever it is measured on, it was a hundred times as fast then
+        each["scenarios"]["step"]["calm_ratio"] *= 100
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    result = subprocess.run(
+        [*words, "--compare", "old.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 4, result.stderr
+    assert "SLOWER" in result.stdout and "1 firm ratios are in both; 1 slower" in result.stdout
+
+
+def test_exponents() -> None:
+    sizes = [128, 256, 512, 1024]
+    found = fit(sizes, [3e-5 * size**2 for size in sizes])
+    assert found.exponent == pytest.approx(2) and found.factor == pytest.approx(3e-5) and found.off < 1e-9
+    assert (found.low, found.high) == (128, 1024)
+    # A constant beside the square makes it smaller, and the line misses the points.
+    found = fit(sizes, [5 + 3e-5 * size**2 for size in sizes])
+    assert 0.5 < found.exponent < 2 and found.off > 0.05
+    assert fit([0.2, 0.4], [1, 8]).exponent == pytest.approx(3)
+    for sizes_, costs in (([1.0], [1.0]), ([1.0, 1.0], [1.0, 2.0]), ([1.0, 2.0], [0.0, 1.0])):
+        with pytest.raises(VcdeployError, match="no exponent"):
+            fit(sizes_, costs)
+
+
+def test_which_ratios_are_firm() -> None:
+    small, large = 1000, 10**9
+    figures = [
+        contender("native f32", "vcgru", 1, 1, engine="native"),
+        contender("torch gru", "gru", 1, 1, engine="torch"),
+        contender("onnxruntime gru", "gru", 1, 1, engine="onnxruntime"),
+    ]
+
+    def firm(own: int, theirs: int, threads: int = 1, scenario: str = "step") -> list[bool]:
+        for each in figures:
+            each["scenarios"] = {scenario: {"working_set": theirs if each["name"] == each["baseline"] else own}}
+        tell_firm(figures, threads, cores=2)
+        return [each["scenarios"][scenario]["firm"] for each in figures[:2]]
+
+    assert firm(small, small) == [True, False] and firm(small, small, scenario="sequence") == [True, True]
+    assert firm(large, small, scenario="sequence") == firm(small, large, scenario="sequence") == [False, False]
+    assert firm(small, small, threads=2) == firm(small, small, scenario="cold") == [False, False]
+
+
+def test_calm_rounds_are_those_that_nothing_disturbs() -> None:
+    random = np.random.default_rng(0)
+    for disturbed in (0.2, 0.5, 0.8):
+        slow = np.where(random.random(40) < disturbed, 1.4, 1.0)
+        times = 10_000 * slow * random.normal(1, 0.01, 40)
+        chunks = [Chunk([int(took)], 1, None, probe=int(500 * by)) for took, by in zip(times, slow, strict=True)]
+        assert calm(chunks, 500) == pytest.approx(10, rel=0.02)
+    # Where nothing is calm, the calmest count.
+    assert calm(chunks, 100) == pytest.approx(10, rel=0.02)

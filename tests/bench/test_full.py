@@ -1,0 +1,297 @@
+"""The full report: what it measures, that it goes on where it was stopped, what it shows. No test looks at a time."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from browser import Browser
+
+from vcdeploy.analysis.document import Figure, Section, Table, markdown, page
+from vcdeploy.bench import compare, contenders, design, energy, full, summary
+from vcdeploy.errors import VcdeployError
+
+BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
+SMALL = {"dim": 16, "rounds": 2, "tail": 10_000}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two parts."""
+    path = tmp_path_factory.mktemp("report") / "new"
+    full.run(path, **SMALL, only=["batch", "tail"], command="vcdeploy bench --full")
+    return path
+
+
+@pytest.fixture
+def document(folder: Path) -> dict[str, Any]:
+    """Of a run that measures nothing, since all was there."""
+    told: list[str] = []
+    made = full.run(folder, **SMALL, only=["batch", "tail"], tell=told.append)
+    assert told == []
+    return made
+
+
+def test_the_design_has_all_that_varies() -> None:
+    parts = {each.name: each for each in design.parts(1024, 2, 100_000)}
+    assert list(parts) == [
+        "unit-vcrnn", "unit-vcgru", "unit-vclstm", "backend", "peers-512", "peers-1024", "batch", "threads-2",
+        "writing", "size", "share", "cold", "tail",
+    ]  # fmt: skip
+    for part in parts.values():
+        names = [each.contender.name for each in part.entries]
+        assert len(set(names)) == len(names)
+        assert all(each.baseline in names for each in part.entries)  # a ratio is of one interleaved run
+        models = {each.contender.file: (each.contender.unit, each.dim, each.share) for each in part.entries}
+        for each in part.entries:  # a file is one model
+            unit, dim, share = models[each.contender.file]
+            assert (unit, dim) == (each.contender.unit, each.dim) and (share == each.share or not unit.startswith("vc"))
+    entries = [each for part in parts.values() for each in part.entries]
+    assert {each.dim for each in entries} == {128, 256, 384, 512, 768, 1024}
+    assert {each.contender.precision for each in entries} == {"f32", "f16", "bf16", "int8"}
+    assert {each.unit for each in entries} == {"vcrnn", "vcgru", "vclstm"}
+    assert {part.batch for part in parts.values()} == {1, 8} and {part.threads for part in parts.values()} == {1, 2}
+    assert {each.share[0] for each in parts["share"].entries if each.contender.variable} == set(design.SHARES)
+    assert (parts["tail"].rounds, parts["tail"].calls) == (100, 1000)
+    assert [part.name for part in design.parts(64, 1, 10) if part.threads > 1] == []
+    assert [part.threads for part in design.parts(64, 16, 10) if part.threads > 1] == [2, 16]
+
+
+def test_the_parts_and_their_figures(document: dict[str, Any]) -> None:
+    assert [part["part"] for part in document["parts"]] == ["batch", "tail"]
+    assert "unit-vcgru" in document["missing"] and "batch" not in document["missing"]
+    batch, tail = document["parts"]
+    assert batch["settings"]["batch"] == 8 and batch["settings"]["rounds"] == 2
+    assert {each["dim"] for each in batch["contenders"]} == {8, 16}
+    for part in document["parts"]:
+        by_name = {each["name"]: each for each in part["contenders"]}
+        for each in part["contenders"]:
+            for name, found in each["scenarios"].items():
+                theirs = by_name[each["baseline"]]["scenarios"][name]
+                assert found["calm_ratio"] == pytest.approx(theirs["calm"] / found["calm"], rel=1e-3)
+                assert "rounds" not in found  # they are in the part's own file
+    for each in tail["contenders"]:
+        found = each["scenarios"]["step"]
+        assert found["calls"] == 10_000
+        values = [value for _, value in found["tail"]["quantiles"]]
+        assert values == sorted(values) and values[-1] <= found["tail"]["max"]
+        assert dict(map(tuple, found["tail"]["quantiles"]))[0.5] == found["p50"]
+
+
+def test_other_settings_are_refused(folder: Path, tmp_path: Path) -> None:
+    for changed, said in (({"rounds": 3}, "rounds 2, and now it is 3"), ({"dim": 32}, "dim 16, and now it is 32")):
+        with pytest.raises(VcdeployError, match=said):
+            full.run(folder, **{**SMALL, **changed})
+    with pytest.raises(VcdeployError, match="no part 'walk'; there are: unit-vcrnn"):
+        full.run(folder, **SMALL, only=["walk"])
+    (tmp_path / "letter.txt").write_text("not a report")
+    with pytest.raises(VcdeployError, match="holds other files"):
+        full.run(tmp_path, **SMALL)
+
+
+def test_another_machine_or_version_is_refused(folder: Path, tmp_path: Path) -> None:
+    begun = json.loads((folder / "settings.json").read_text())
+    begun["versions"]["numpy"] = "0.1"
+    (tmp_path / "settings.json").write_text(json.dumps(begun))
+    with pytest.raises(VcdeployError, match=r"numpy 0\.1, and now it is .*`vcdeploy bench --full`"):
+        full.run(tmp_path, **SMALL)
+
+
+def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text((folder / "settings.json").read_text())
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "batch.json").write_text("{")
+    with pytest.raises(VcdeployError, match=r"batch\.json can't be read .* remove it"):
+        full.run(tmp_path, **SMALL, only=["batch"])
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C in the second part: the first is kept as it is, and the same command ends the report."""
+    words = ["--full", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
+    heeding = ["env", "--default-signal=INT"]  # where the tests run in the background, Ctrl-C is ignored
+    parts = tmp_path / "out" / "parts"
+    with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not (parts / "unit-vcrnn.json").exists() and process.poll() is None:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, errors
+    assert "stopped; 1 parts are in out, and the same command goes on" in errors
+    assert [each.name for each in parts.iterdir()] == ["unit-vcrnn.json"]
+    assert not (tmp_path / "out" / "report.json").exists()
+    first = (parts / "unit-vcrnn.json").read_bytes()
+    result = subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert (parts / "unit-vcrnn.json").read_bytes() == first
+    made = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [part["part"] for part in made["parts"]] == ["unit-vcrnn", "size"]
+    assert made["command"] == "vcdeploy bench " + " ".join(words)
+    for name in ("report.md", "report.html", "size.svg"):
+        assert f"wrote out/{name}" in result.stderr and (tmp_path / "out" / name).stat().st_size
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "## Cost against D" in text and "![µs a step against D" in text and "| native f32, D = 16 |" in text
+    # The same report beside itself: nothing has changed.
+    beside = [*BENCH, "out/report.json", "--compare", "out/report.json"]
+    result = subprocess.run(beside, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "0 slower and 0 faster by more than 10 %; the widest change is 0.0 %" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--full", "english"], "--full measures models of its own making and takes no MODEL"),
+        (["--full", "--batch", "2"], "takes no --batch"),
+        (["--full", "--quick"], "takes no --quick"),
+        (["-o", "x"], "-o is for --full"),
+        (["--parts", "tail"], "--parts is for --full"),
+        (["--threshold", "5"], "--threshold is for --compare"),
+        (["old.json"], "old.json is the JSON of a run, not a model: give --compare"),
+        (["--compare", "nowhere.json"], "cannot read nowhere.json"),
+    ],
+)
+def test_errors_say_what_is_wrong(words: list[str], message: str, tmp_path: Path) -> None:
+    result = subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ") and message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes; every tag that opens must close."""
+
+    VOID = ("meta", "br", "rect", "path")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def html(document: dict[str, Any], tmp_path: Path) -> Path:
+    written = summary.write(document, tmp_path / "report")
+    assert {each.name for each in written} == {"report.json", "report.md", "report.html", "tail.svg"}
+    return tmp_path / "report" / "report.html"
+
+
+def test_the_page_is_whole_and_accessible(html: Path) -> None:
+    text = html.read_text(encoding="utf-8")
+    elements = Elements(text)
+    assert not re.findall(r"@import|\bsrc=|url\(|<script|<link", text)
+    assert set(re.findall(r"https?:[^\"]*", text)) <= {"http://www.w3.org/2000/svg"}  # the name of SVG, no address
+    counts = {tag: sum(1 for each, _ in elements.found if each == tag) for tag in ("table", "caption", "svg", "h1")}
+    assert counts["table"] == counts["caption"] > 3 and counts["svg"] == 1 and counts["h1"] == 1
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in elements.found if tag == "th")
+    svg = re.search(r"<svg.*?</svg>", text, re.DOTALL)
+    assert svg is not None
+    drawn = ET.fromstring(svg[0])
+    title = drawn.find("{http://www.w3.org/2000/svg}title")
+    assert drawn.get("role") == "img" and title is not None and (title.text or "").startswith("µs that a step takes")
+    assert all(name in svg[0] for name in ("ONNX Runtime GRU", "native int8 + table", "99.9 %"))
+    anchors = [attributes["href"] for tag, attributes in elements.found if tag == "a"]
+    ids = {f"#{attributes['id']}" for _, attributes in elements.found if "id" in attributes}
+    assert anchors and set(anchors) <= ids
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+def test_in_a_browser(browser: Browser, html: Path) -> None:
+    browser.open(html)
+    assert browser.problems == []
+    assert [each for each in browser.requests if not each.startswith("file:")] == []
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # By keyboard: through the list of sections, each table and each figure.
+    stops = []
+    for _ in range(25):
+        browser.press("Tab")
+        stops.append(str(browser.evaluate("document.activeElement.tagName + '.' + document.activeElement.className")))
+    assert stops[0] == "A." and {"DIV.wide", "DIV.chart"} <= set(stops)
+    box = "document.querySelector('.chart svg').getBoundingClientRect()"
+    assert browser.evaluate(f"{box}.width") > 400 and browser.evaluate(f"{box}.height") > 200
+    figure = Figure("f", "A figure", "<svg></svg>", Table("Its own", ("", "x"), [["y", "2"]]))
+    own = html.with_name("own.html")
+    own.write_text(page("Title", [figure], []), encoding="utf-8")
+    browser.open(own)
+    shown = "document.querySelector('details table').checkVisibility()"
+    assert not browser.evaluate(shown)
+    for _ in range(2):
+        browser.press("Tab")  # the figure, then its numbers
+    assert browser.evaluate("document.activeElement.tagName") == "SUMMARY"
+    browser.press("Enter")
+    assert browser.evaluate(shown)
+    browser.open(html, width=380)  # a telephone: tables scroll by themselves, the page does not
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_document_of_ones_own() -> None:
+    table = Table("Numbers & <more>", ("", "a|b"), [["`code`", "1"]])
+    figure = Figure("f", "A figure", "<svg></svg>", Table("Its own", ("", "x"), [["y", "2"]]))
+    section = Section("One, two", ["Words with `code`.", table, figure])
+    text = page("Title", ["An opening."], [section])
+    assert text.count("<details>") == 1 and text.count("<table>") == 2
+    again = Section("Again", [figure.table, figure])  # a table that is there by itself is not shown twice
+    assert page("Title", [], [again]).count("<table>") == 1
+    assert markdown("Title", [], [again]).count("| y | 2 |") == 1
+    assert "<caption>Numbers &amp; &lt;more&gt;</caption>" in text and "<code>code</code>" in text
+    assert '<h2 id="one--two">' in text and '<a href="#one--two">' in text
+    Elements(text)
+    assert markdown("Title", ["An opening."], [section]) == (
+        "# Title\n\nAn opening.\n\n## One, two\n\nWords with `code`.\n\n*Numbers & <more>*\n\n"
+        "|  | a\\|b |\n|---|--:|\n| `code` | 1 |\n\n![A figure](f.svg)\n\n|  | x |\n|---|--:|\n| y | 2 |\n"
+    )
+
+
+def test_energy_is_read_where_there_are_counters(tmp_path: Path) -> None:
+    assert energy.joules(tmp_path) == {} and "no RAPL" in (energy.fault(tmp_path) or "")
+    assert energy.between({}, {}) is None
+    for name, microjoules in (("intel-rapl:0", 900_000), ("intel-rapl:1", 5_000_000), ("intel-rapl:0:0", 7)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "energy_uj").write_text(f"{microjoules}\n")
+        (tmp_path / name / "max_energy_range_uj").write_text("1000000\n" if name.endswith(":0") else "9000000\n")
+    before = energy.joules(tmp_path)
+    assert set(before) == {"intel-rapl:0", "intel-rapl:1"} and energy.fault(tmp_path) is None
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000\n")  # past the end, and round
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("5500000\n")
+    assert energy.between(before, energy.joules(tmp_path)) == pytest.approx(0.2 + 0.5)
+
+
+def test_peers_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = next(each for each in contenders.peers() if each.form == contenders.COMPILED)
+    monkeypatch.setattr(contenders.shutil, "which", lambda name: None)
+    assert "needs a C++ compiler" in (contenders.absence(compiled) or "")
+
+
+def test_the_whole_document_compares_with_itself(document: dict[str, Any]) -> None:
+    found = compare.compare(document, document)
+    assert found.regressions == [] and found.widest == 1
+    assert {each.place.part for each in found.changes} == {"batch", "tail"}
