@@ -17,6 +17,8 @@ struct Softness {
 
     double sharpness, epsilon;
     double reach;  // dimensions on either side of m*D that are neither 0 nor 1
+    static constexpr int kRun = 8;
+    double growth[kRun];  // e^(sharpness k): of e_i, the mask k dimensions further
 };
 
 struct Extent {

@@ -14,7 +14,7 @@ class BackwardPass {
     BackwardPass(const TrainedLayer<T>& layer, const Backward<T>& call, const Table<T>& table, int threads)
         : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
           G_(gates_of(layer.unit)), B_(layer.batch), D_(layer.dim), tokens_(layer.steps * layer.batch),
-          slope_(static_cast<T>(layer.softness.sharpness * layer.dim)), width_(rounded_up(layer.dim, kPadding)),
+          slope_(static_cast<T>(layer.softness.sharpness * layer.dim)), width_(row_width<T>(layer.dim)),
           team_(worthwhile(layer, threads)), order_(sorted_by_share(call.M, tokens_)) {}
 
     void run() {
@@ -256,24 +256,17 @@ class BackwardPass {
     void make_dU_and_dV() {
         enum { kHbar, kXbar, kReset };
         const std::size_t size = static_cast<std::size_t>(G_) * D_ * D_;
-        for (T* gradient : {call_.dU, call_.dV}) {
-            prefer_huge_pages(gradient, size * sizeof(T));
-            share_out(team_, G_, static_cast<std::int64_t>(size),
-                      [&](int gate, int) { std::fill_n(gradient + gate * (size / G_), size / G_, T(0)); });
-        }
+        for (T* gradient : {call_.dU, call_.dV}) prefer_huge_pages(gradient, size * sizeof(T));
         using Gradients = WeightGradients<T>;
         const int through = unit_.backward_reset ? G_ - 1 : G_;
         std::vector<typename Gradients::Source> sources{{0, through, call_.dU}, {0, G_, call_.dV}};
         if (through < G_) sources.push_back({through, G_, call_.dU});
-        Gradients(table_, G_, D_, counts_, team_).run(
-            tokens_, sources, [&](int i) { return extents_[order_[i]].active; },
+        Gradients(table_, G_, D_, counts_, sources, team_).run(
+            tokens_, [&](int i) { return extents_[order_[i]].active; },
             [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
-            [&](int i, int source, int from, int to, T* out) {
+            [&](int i, int source) -> typename Gradients::Input {
                 const int n = order_[i];
-                const T *e = e_.data() + places_[n] + from, *r = gates(n) + from;
-                const T* in = (source == kXbar ? x(n) : before(n)) + from;
-                table_.scale(e, in, out, to - from);
-                if (source == kReset) table_.scale(r, out, out, to - from);
+                return {e_.data() + places_[n], source == kXbar ? x(n) : before(n), source == kReset ? gates(n) : nullptr};
             });
     }
 

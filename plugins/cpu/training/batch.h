@@ -12,6 +12,13 @@
 
 namespace vcdeploy::training {
 
+// Elements of a row of working memory: room for a whole number of panels, and a cache line more. Rows a power of two
+// bytes apart would all be kept in the same few places of the nearest cache.
+template <class T>
+int row_width(int dim) {
+    return rounded_up(dim, kPadding) + 64 / static_cast<int>(sizeof(T));
+}
+
 // Tokens that are multiplied together, sorted by m, the largest first.
 template <class T>
 struct Batch {

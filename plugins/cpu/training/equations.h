@@ -248,7 +248,7 @@ static void add_product(const T* e, const T* x, T* out, int n) {
 
 template <class T>
 static constexpr Table<T> kTable{
-    kPanelRows<T>, multiply<T>, add_outer<T>, wide_dot<T>, dot<T>, scale<T>, add_scaled<T>, add_product<T>,
+    kPanelRows<T>, multiply<T>, multiply_outer<T>, mask_panels<T>, wide_dot<T>, dot<T>, scale<T>, add_scaled<T>, add_product<T>,
     {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

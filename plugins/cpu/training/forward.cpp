@@ -15,12 +15,13 @@ class ForwardPass {
   public:
     ForwardPass(const TrainedLayer<T>& layer, const Forward<T>& call, const Table<T>& table, int threads)
         : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
-          G_(gates_of(layer.unit)), team_(worthwhile(layer, threads)), width_(rounded_up(layer.dim, kPadding)),
+          G_(gates_of(layer.unit)), team_(worthwhile(layer, threads)), width_(row_width<T>(layer.dim)),
           U_(layer.U, G_, layer.dim, table.panel, Side::plain), V_(layer.V, G_, layer.dim, table.panel, Side::plain),
           extents_(layer.batch), e_(rows(1)), hbar_(rows(1)), xbar_(rows(1)), reset_(rows(1)),
           unkept_(call.gates ? 0 : rows(G_)), gates_(call.gates ? call.gates : unkept_.data()) {
-        prefer_huge_pages(call.Y, static_cast<std::size_t>(layer.steps) * layer.batch * layer.dim * sizeof(T));
-        if (call.gates) prefer_huge_pages(call.gates, layer.steps * rows(G_) * sizeof(T));
+        const std::size_t tokens = static_cast<std::size_t>(layer.steps) * layer.batch;
+        prefer_huge_pages(call.Y, tokens * layer.dim * sizeof(T));
+        if (call.gates) prefer_huge_pages(call.gates, tokens * G_ * rounded_up(layer.dim, kPadding) * sizeof(T));
     }
 
     void run() {

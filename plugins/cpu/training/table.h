@@ -63,9 +63,12 @@ struct Table {
     // multiplied after this one, which is fetched meanwhile.
     void (*multiply)(const T* panel, const T* next, const Operand<T>* operands, int count, std::ptrdiff_t x_at,
                      std::ptrdiff_t y_at, bool accumulate);
-    // out [rows][columns] += Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
-    // out has rows `stride` apart; rows up to kGroup and columns up to a panel.
-    void (*add_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns);
+    // out [rows][columns] (+)= Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
+    // out has rows `stride` apart; rows up to kGroup and columns up to a panel. Fetches `soon` meanwhile, see tile.h.
+    void (*multiply_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns,
+                           bool accumulate, const T* soon, std::ptrdiff_t pace);
+    // e ⊙ x, or e ⊙ x ⊙ r if r is not null, up to n, in panels `stride` apart; zeros to the end of the last.
+    void (*mask_panels)(const T* e, const T* x, const T* r, int n, T* out, std::ptrdiff_t stride);
 
     double (*wide_dot)(const T* a, const T* b, int n);  // summed in double, element i in running sum i mod 16
     T (*dot)(const T* a, const T* b, int n);
