@@ -46,6 +46,12 @@ struct Batch {
         return static_cast<int>(std::partition_point(extents.begin(), extents.end(), reaches) - extents.begin());
     }
 
+    // Tokens whose mask is 1 in all rows before `row`: the front of the list, too.
+    int plain_before(int row) const {
+        const auto plain = [row](const Extent& extent) { return extent.ones >= row; };
+        return static_cast<int>(std::partition_point(extents.begin(), extents.end(), plain) - extents.begin());
+    }
+
     // Multiply-adds of a product of one gate's corners by all tokens.
     std::int64_t products() const {
         std::int64_t sum = 0;

@@ -64,9 +64,9 @@ class ForwardPass {
             token.c = call_.C ? call_.C + static_cast<std::size_t>(b) * D : nullptr;
             token.next = call_.Y + (static_cast<std::size_t>(t) * B + b) * D;
             batch_.add(token, extents_[b]);
-            of_U_.push_back({token.hbar, token.gates, 0, active});
-            of_V_.push_back({xbar_.data() + at, token.gates, 0, active});
-            of_reset_.push_back({token.reset, token.gates, 0, active});
+            of_U_.push_back({token.hbar, token.gates, active});
+            of_V_.push_back({xbar_.data() + at, token.gates, active});
+            of_reset_.push_back({token.reset, token.gates, active});
             const int wide = batch_.wide(batch_.size() - 1);
             for (T* row : {hbar_.data(), xbar_.data(), reset_.data()})
                 std::fill(row + at + active, row + at + wide, T(0));

@@ -9,13 +9,13 @@ namespace vcdeploy::training {
 
 constexpr int kGroup = 6;  // tokens that a tile multiplies at once
 
-// One token of a product: y (+)= W x, from column `from` to column `to`. In a list, both only ever fall; x is zero
-// between its own `to` and that of the five before it, and between its own `from` and that of the five after it.
+// One token of a product: y (+)= W x, up to column `to`. In a list, `to` only ever falls; x is zero between its own and
+// that of the five before it.
 template <class T>
 struct Operand {
     const T* x;
     T* y;
-    int from, to;
+    int to;
 };
 
 // A token's rows. Gate k of `gates` and `q` lies at k * plane, of `d` at k * d_plane. What a function does not name may
@@ -71,7 +71,7 @@ struct Table {
     void (*mask_panels)(const T* e, const T* x, const T* r, int n, T* out, std::ptrdiff_t stride);
 
     double (*wide_dot)(const T* a, const T* b, int n);  // summed in double, element i in running sum i mod 16
-    T (*dot)(const T* a, const T* b, int n);
+    T (*slope_dot)(T slope, const T* e, const T* a, const T* b, int n);  // Σ a b e', e' = slope e (1 - e)
     void (*scale)(const T* e, const T* x, T* out, int n);          // out = e ⊙ x
     void (*add_scaled)(T factor, const T* x, T* out, int n);       // out += factor * x
     void (*add_product)(const T* e, const T* x, T* out, int n);    // out += e ⊙ x

@@ -78,29 +78,25 @@ static void multiply(const T* panel, const T* next, const Operand<T>* operands, 
     if (count == 0) return;
     const int groups = (count + kGroup - 1) / kGroup;
     const int widest = operands[0].to;
-    const int start = operands[count - 1].from / kStretch * kStretch;
     // All groups together fetch the next stretch: left to the first that reads it, it would come too late.
     const std::ptrdiff_t pace = (P + groups - 1) / groups;
-    for (int begin = start; begin == 0 || begin < widest; begin += kStretch) {
+    for (int begin = 0; begin < widest; begin += kStretch) {
         const bool last = begin + kStretch >= widest;
-        const T* soon = last ? next + start * P : panel + (begin + kStretch) * P;
+        const T* soon = last ? next : panel + (begin + kStretch) * P;
         // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
         for (int group = 0, first = 0; group < groups; ++group) {
             const int size = (count - first + groups - group - 1) / (groups - group);
             const Operand<T>* own = operands + first;
             first += size;
-            const int least = own[size - 1].from, most = own[0].to;
-            const int from = least > begin ? least : begin, to = most < begin + kStretch ? most : begin + kStretch;
-            const bool starts = from == least && !accumulate;
-            if (to <= from && !starts) continue;
+            const int columns = own[0].to < begin + kStretch ? own[0].to - begin : kStretch;
+            if (columns <= 0) break;
             const T* x[kGroup] = {};
             T* y[kGroup] = {};
             for (int s = 0; s < size; ++s) {
-                x[s] = own[s].x + x_at + from;
+                x[s] = own[s].x + x_at + begin;
                 y[s] = own[s].y + y_at;
             }
-            const std::ptrdiff_t columns = to > from ? to - from : 0;
-            tile_of<T>(size, panel + from * P, columns, x, 1, y, !starts, soon, pace);
+            tile_of<T>(size, panel + begin * P, columns, x, 1, y, accumulate || begin > 0, soon, pace);
             soon += columns * pace;
         }
     }

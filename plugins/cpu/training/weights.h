@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "buffer.h"
+#include "training/scratch.h"
 #include "training/sharing.h"
 #include "training/table.h"
 
@@ -33,7 +33,7 @@ class WeightGradients {
         : table_(table), gates_(gates), dim_(dim), counts_(counts), sources_(sources), team_(team),
           groups_((dim + kGroup - 1) / kGroup), panels_((dim + table.panel - 1) / table.panel),
           of_group_(kStretch * kGroup + kApart), of_panel_(static_cast<std::size_t>(kStretch) * table.panel + kApart),
-          d_(gates * groups_ * of_group_, Contents::any), inputs_(sources.size() * panels_ * of_panel_, Contents::any) {}
+          d_(gates * groups_ * of_group_), inputs_(sources.size() * panels_ * of_panel_) {}
 
     // For n below count: active(n); d(n, gate) -> const T*; input(n, source) -> Input.
     template <class Active, class D, class InputOf>
@@ -130,8 +130,8 @@ class WeightGradients {
     Team& team_;
     int groups_, panels_;
     std::size_t of_group_, of_panel_;  // elements
-    Buffer<T> d_;                      // [gate][group of rows][token][kGroup]
-    Buffer<T> inputs_;                 // [source][panel of columns][token][panel]
+    Scratch<T> d_;                     // [gate][group of rows][token][kGroup]
+    Scratch<T> inputs_;                // [source][panel of columns][token][panel]
 };
 
 }  // namespace vcdeploy::training
