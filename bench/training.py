@@ -17,13 +17,15 @@ from typing import Any
 from vcdeploy.bench.interleave import PAUSE, Process
 from vcdeploy.bench.worker import serve
 
-OPS, REFERENCE, GRU, LSTM = "ops", "reference", "torch gru", "torch lstm"
+OPS, REFERENCE, RNN, GRU, LSTM = "ops", "reference", "torch rnn", "torch gru", "torch lstm"
 CONTENDERS = {
     OPS: "torch.ops.vcdeploy: what a unit trains with",
     REFERENCE: "the reference, a loop in PyTorch",
+    RNN: "torch.nn.RNN, dense",
     GRU: "torch.nn.GRU, dense",
     LSTM: "torch.nn.LSTM, dense",
 }
+DENSE = {"vcrnn": RNN, "vcgru": GRU, "vclstm": LSTM}  # a unit's dense kin
 EPSILON = 1e-3
 
 
@@ -89,9 +91,10 @@ def _layer(contender: str, task: Task) -> tuple[list[Any], Callable[[], tuple[An
 
     T, B, D = task.steps, task.batch, task.dim
     x = torch.randn(T, B, D)
-    if contender in (GRU, LSTM):
+    dense = {RNN: torch.nn.RNN, GRU: torch.nn.GRU, LSTM: torch.nn.LSTM}
+    if contender in dense:
         x.requires_grad_()
-        network = (torch.nn.GRU if contender == GRU else torch.nn.LSTM)(D, D)
+        network = dense[contender](D, D)
         return [x, *network.parameters()], lambda: (network(x)[0], None)
     low, high = task.share
     wanted = (low + (high - low) * torch.rand(T, B)).clamp(1e-6, 1 - 1e-6)

@@ -16,12 +16,14 @@ Softness::Softness(double sharpness, double epsilon) : sharpness(sharpness), eps
     if (!(epsilon > 0 && epsilon < 0.5))
         throw std::invalid_argument("epsilon must be between 0 and 0.5, not " + std::to_string(epsilon));
     reach = std::log((1 - epsilon) / epsilon) / sharpness;
+    for (int k = 0; k < kRun; ++k) growth[k] = std::exp(sharpness * k);
 }
 
-// e_i before the threshold; i counts from 0 here. It falls with i.
-static double softened(double centre, int i, const Softness& softness) {
-    return 1 / (1 + std::exp(-softness.sharpness * (centre - (i + 1))));
+// e_i before the threshold is 1 / (1 + this); i counts from 0 here. It grows with i.
+static double odds(double centre, int i, const Softness& softness) {
+    return std::exp(-softness.sharpness * (centre - (i + 1)));
 }
+static double softened(double centre, int i, const Softness& softness) { return 1 / (1 + odds(centre, i, softness)); }
 
 template <class T>
 Extent extent_of(T m, int dim, const Softness& softness) {
@@ -39,7 +41,12 @@ template <class T>
 void soften(T m, int dim, const Softness& softness, Extent extent, T* e) {
     const double centre = static_cast<double>(m) * dim;
     std::fill_n(e, extent.ones, T(1));
-    for (int i = extent.ones; i < extent.active; ++i) e[i] = static_cast<T>(softened(centre, i, softness));
+    for (int i = extent.ones; i < extent.active; i += Softness::kRun) {  // one exponential for a run
+        const double first = odds(centre, i, softness);
+        T run[Softness::kRun];
+        for (int k = 0; k < Softness::kRun; ++k) run[k] = static_cast<T>(1 / (1 + first * softness.growth[k]));
+        std::copy_n(run, std::min(Softness::kRun, extent.active - i), e + i);
+    }
     std::fill(e + extent.active, e + rounded_up(extent.active, kShell), T(0));
 }
 

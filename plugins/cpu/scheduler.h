@@ -18,6 +18,8 @@ struct Softness {
 
     double sharpness, epsilon;
     double reach;  // dimensions on either side of m*D that are neither 0 nor 1
+    static constexpr int kRun = 8;
+    double growth[kRun];  // e^(sharpness k): of e_i, the mask k dimensions further
 };
 
 // How far the mask of a share m reaches that is not NaN. For float and double, as soften().

@@ -42,7 +42,7 @@ def train(
 ) -> None:
     """Measure how fast one layer trains: forward and backward, tokens a second.
 
-    The unit's ops run beside the reference and torch.nn.GRU and LSTM of the same size, each in a process of its own,
+    The unit's ops run beside the reference and torch.nn.RNN, GRU and LSTM of the same size, each in a process of its own,
     once a round and one at a time. A ratio is the median over the rounds, each within one round. CPU time counts the
     processor's work alone and says more than the clock on a busy machine. The last line of the output is one JSON
     document.
@@ -68,11 +68,12 @@ def train(
         },
         "contenders": training.figures(records, steps * batch),
     }  # fmt: skip
-    _print(Console(highlight=False), document, training.CONTENDERS)
+    _print(Console(highlight=False), document, training.CONTENDERS, training.DENSE[unit])
     put_out(document, json_file)
 
 
-def _print(console: Any, document: dict[str, Any], meaning: dict[str, str]) -> None:
+def _print(console: Any, document: dict[str, Any], meaning: dict[str, str], kin: str) -> None:
+    """kin: the unit's dense kin among the contenders."""
     from rich.table import Table
 
     settings, machine = document["settings"], document["machine"]
@@ -86,15 +87,16 @@ def _print(console: Any, document: dict[str, Any], meaning: dict[str, str]) -> N
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
-    for header in ("tokens/s", "times gru", "times reference", "CPU: tokens/s", "times gru", "times reference", "MB"):
+    times = (f"times {kin.removeprefix('torch ')}", "times reference")
+    for header in ("tokens/s", *times, "CPU: tokens/s", *times, "MB"):
         table.add_column(header, justify="right")
     for each in document["contenders"]:
         table.add_row(
             each["name"],
             f"{each['tokens_per_second']:,.0f}",
-            *(f"{each['times'][other]:.2f}" for other in ("torch gru", "reference")),
+            *(f"{each['times'][other]:.2f}" for other in (kin, "reference")),
             f"{each['tokens_per_cpu_second']:,.0f}",
-            *(f"{each['cpu_times'][other]:.2f}" for other in ("torch gru", "reference")),
+            *(f"{each['cpu_times'][other]:.2f}" for other in (kin, "reference")),
             f"{each['memory'] / 1e6:,.0f}",
         )
     console.print(table)

@@ -14,12 +14,12 @@ class BackwardPass {
     BackwardPass(const TrainedLayer<T>& layer, const Backward<T>& call, const Table<T>& table, int threads)
         : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
           G_(gates_of(layer.unit)), B_(layer.batch), D_(layer.dim), tokens_(layer.steps * layer.batch),
-          slope_(static_cast<T>(layer.softness.sharpness * layer.dim)), width_(rounded_up(layer.dim, kPadding)),
-          team_(worthwhile(layer, threads)), order_(sorted_by_share(call.M, tokens_)) {}
+          slope_(static_cast<T>(layer.softness.sharpness * layer.dim)), width_(row_width<T>(layer.dim)),
+          team_(worthwhile(layer, threads)), order_(sorted_by_share(call.M, tokens_)),
+          V_(layer.V, G_, D_, table.panel, Side::transposed) {}
 
     void run() {
         make_masks();
-        make_q();
         if (call_.C0) recompute_cells();
         go_back();
         make_dX();
@@ -38,7 +38,8 @@ class BackwardPass {
         const std::size_t step = places_[n / B_ * B_];
         return call_.gates + G_ * step + (places_[n] - step);
     }
-    T de_dm(T e) const { return slope_ * e * (1 - e); }
+    // Columns of token n's dX that go_back() leaves to make_dX(): whole panels, in which the mask is 1.
+    int plain(int n) const { return extents_[n].ones / table_.panel * table_.panel; }
 
     // How far every token reaches, its mask, and where its rows lie: only their active part has a place.
     void make_masks() {
@@ -53,8 +54,8 @@ class BackwardPass {
         }
         places_[tokens_] = plane_;
         for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
-        e_ = Buffer<T>(plane_, Contents::any);
-        d_ = Buffer<T>(plane_ * G_, Contents::any);
+        e_ = Scratch<T>(plane_);
+        d_ = Scratch<T>(plane_ * G_);
         share_out(team_, layer_.steps, kElement * tokens_ * D_, [&](int t, int) {
             for (int n = t * B_; n < (t + 1) * B_; ++n)
                 soften(call_.M[n], D_, layer_.softness, extents_[n], e_.data() + places_[n]);
@@ -71,55 +72,9 @@ class BackwardPass {
         return rows;
     }
 
-    // work(begin, end, member) for the blocks of the sorted list.
-    template <class Work>
-    void for_each_block(const Work& work) {
-        const int blocks = (tokens_ + kBlock - 1) / kBlock;
-        share_out(team_, blocks, std::int64_t{G_} * D_ * D_ * tokens_, [&](int block, int member) {
-            work(block * kBlock, std::min(tokens_, (block + 1) * kBlock), member);
-        });
-    }
-
-    // 1. q = V (x ⊙ e') in the place of d. Only the columns where the mask is neither 0 nor 1 count.
-    void make_q() {
-        Panels<T> V(layer_.V, G_, D_, table_.panel, Side::plain, extents_[order_.back()].ones);
-        V.extend(extents_[order_[0]].active, team_);
-        std::vector<Buffer<T>> scratch;
-        for (int i = 0; i < team_.size(); ++i)
-            scratch.emplace_back(static_cast<std::size_t>(kBlock) * width_, Contents::any);
-        for_each_block([&](int begin, int end, int member) {
-            std::vector<Operand<T>> operands;
-            const int wide = extents_[order_[begin]].active, first_soft = extents_[order_[end - 1]].ones;
-            for (int i = begin; i < end; ++i) {
-                const int n = order_[i];
-                const auto [ones, active] = extents_[n];
-                T* slopes = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
-                const T* e = e_.data() + places_[n];
-                std::fill(slopes + std::min(first_soft, ones), slopes + ones, T(0));
-                for (int k = ones; k < active; ++k) slopes[k] = x(n)[k] * de_dm(e[k]);
-                std::fill(slopes + active, slopes + wide, T(0));
-                operands.push_back({slopes, d_.data() + places_[n], ones, active});
-            }
-            multiply_all(operands, [&](int gate, int panel, int count) {
-                table_.multiply(V.panel(gate, panel), V.after(gate, panel, 0, G_), operands.data(), count, 0,
-                                static_cast<std::ptrdiff_t>(gate * plane_) + panel * table_.panel, false);
-            });
-        });
-    }
-
-    // product(gate, panel, count) for every panel that one of the operands reaches; count: those that do.
-    template <class Product>
-    void multiply_all(const std::vector<Operand<T>>& operands, const Product& product) {
-        int count = static_cast<int>(operands.size());
-        for (int panel = 0; panel * table_.panel < operands[0].to; ++panel) {
-            while (operands[count - 1].to <= panel * table_.panel) --count;
-            for (int gate = 0; gate < G_; ++gate) product(gate, panel, count);
-        }
-    }
-
     // VCLSTM: the cell before every step. It follows from the gates without a product, in each sequence by itself.
     void recompute_cells() {
-        cells_ = Buffer<T>(plane_, Contents::any);
+        cells_ = Scratch<T>(plane_);
         share_out(team_, B_, kElement * tokens_ * D_, [&](int b, int) {
             const T* first = call_.C0 + static_cast<std::size_t>(b) * D_;
             std::vector<T> c(first, first + D_);
@@ -132,32 +87,37 @@ class BackwardPass {
         });
     }
 
-    // 2. From the last step to the first: d, dh, dc, dS, and of that du and dv. Once a step is done its d takes the place of q.
+    // 1. From the last step to the first: d, dh, dc, dS, and of that du and dv; dX where the mask is not 1.
     void go_back() {
         const int P = table_.panel, through = unit_.backward_reset ? G_ - 1 : G_;  // gates that read hbar itself
         const std::size_t d_plane = static_cast<std::size_t>(B_) * width_;
-        Buffer<T> d(d_plane * G_), dbar(d_plane);
+        Buffer<T> d(d_plane * G_), dhbar(d_plane), dxbar(d_plane);
         Buffer<T> du(d_plane), dv(d_plane);  // [B][width]: each sequence's part
         std::vector<T> dm(B_);
         Panels<T> U(layer_.U, G_, D_, P, Side::transposed);
         U.extend(extents_[order_[0]].active, team_);
+        V_.extend(extents_[order_[0]].active, team_);
+        prefer_huge_pages(call_.dX, static_cast<std::size_t>(tokens_) * D_ * sizeof(T));
         Batch<T> batch;
-        std::vector<Operand<T>> operands;
+        std::vector<Operand<T>> to_hbar, to_xbar;
 
         const auto row_of = [&](Buffer<T>& buffer, int b) { return buffer.data() + static_cast<std::size_t>(b) * width_; };
         const auto finish = [&](int n, int b) {
             const Extent extent = extents_[n];
-            T *own = row_of(d, b), *of_hbar = row_of(dbar, b), *dh = call_.dH + static_cast<std::size_t>(b) * D_;
-            T* q = d_.data() + places_[n];
+            const T *of_hbar = row_of(dhbar, b), *of_xbar = row_of(dxbar, b);
+            T* dh = call_.dH + static_cast<std::size_t>(b) * D_;
+            for (int gate = 0; gate < G_; ++gate)
+                std::copy_n(row_of(d, b) + gate * d_plane, extent.active, d_.data() + gate * plane_ + places_[n]);
             const T *e = e_.data() + places_[n], *h = before(n);
-            T sum = dm[b] + call_.dM[n];
-            for (int gate = 0; gate < G_; ++gate, own += d_plane, q += plane_) {
-                sum += table_.dot(own, q, extent.active);
-                std::copy_n(own, extent.active, q);
-            }
-            for (int k = extent.ones; k < extent.active; ++k) sum += of_hbar[k] * h[k] * de_dm(e[k]);
+            const int soft = extent.ones, size = extent.active - soft;
+            const T sum = dm[b] + call_.dM[n] + table_.slope_dot(slope_, e + soft, of_hbar + soft, h + soft, size) +
+                          table_.slope_dot(slope_, e + soft, of_xbar + soft, x(n) + soft, size);
             const T m = call_.M[n], ds = sum * m * (1 - m);
             call_.dS[n] = ds;
+            T* dx = call_.dX + static_cast<std::size_t>(n) * D_;
+            const int begin = plain(n);
+            for (int k = begin; k < D_; ++k) dx[k] = ds * layer_.v[k];
+            table_.add_product(e + begin, of_xbar + begin, dx + begin, extent.active - begin);
             table_.add_product(e, of_hbar, dh, extent.active);
             table_.add_scaled(ds, layer_.u, dh, D_);
             table_.add_scaled(ds, h, row_of(du, b), D_);
@@ -175,18 +135,20 @@ class BackwardPass {
         for (int t = layer_.steps - 1; t >= 0; --t) {
             const std::vector<int> order = sorted_by_share(call_.M + static_cast<std::size_t>(t) * B_, B_);
             batch.clear();
-            operands.clear();
+            to_hbar.clear();
+            to_xbar.clear();
             for (int b : order) {
                 const int n = t * B_ + b;
                 Rows<T> rows = rows_of(n);
                 rows.d = row_of(d, b);
                 rows.d_plane = static_cast<std::ptrdiff_t>(d_plane);
-                rows.dbar = row_of(dbar, b);
+                rows.dbar = row_of(dhbar, b);
                 rows.dh = call_.dH + static_cast<std::size_t>(b) * D_;
                 rows.c = call_.C0 ? cells_.data() + places_[n] : nullptr;
                 rows.dc = call_.C0 ? call_.dC + static_cast<std::size_t>(b) * D_ : nullptr;
                 batch.add(rows, extents_[n]);
-                operands.push_back({rows.d, rows.dbar, 0, extents_[n].active});
+                to_hbar.push_back({rows.d, rows.dbar, extents_[n].active});
+                to_xbar.push_back({rows.d, row_of(dxbar, b), extents_[n].active});
             }
             share_out(team_, B_, kElement * B_ * D_, [&](int i, int) {
                 const int b = order[i];
@@ -198,16 +160,24 @@ class BackwardPass {
             if (unit_.backward_reset)
                 share_out(team_, panels, products, [&](int panel, int) {
                     const int row = panel * P, count = batch.reaching(row);
-                    table_.multiply(U.panel(G_ - 1, panel), U.after(G_ - 1, panel, G_ - 1, G_), operands.data(), count,
+                    table_.multiply(U.panel(G_ - 1, panel), U.after(G_ - 1, panel, G_ - 1, G_), to_hbar.data(), count,
                                     static_cast<std::ptrdiff_t>((G_ - 1) * d_plane), row, false);
                     for (int i = 0; i < count; ++i)
                         unit_.backward_reset(batch.rows[i], row, std::min(row + P, batch.extents[i].active));
                 });
-            share_out(team_, panels, through * products, [&](int panel, int) {
-                const int row = panel * P, count = batch.reaching(row);
-                for (int gate = 0; gate < through; ++gate)
-                    table_.multiply(U.panel(gate, panel), U.after(gate, panel, 0, through), operands.data(), count,
-                                    static_cast<std::ptrdiff_t>(gate * d_plane), row, gate > 0 || through < G_);
+            // dm needs Σ dxbar_i x_i e'_i, and so the rows of dxbar where the mask is neither 0 nor 1: panels of V after
+            // those of U, from the first that one of the tokens needs.
+            const int soft = batch.extents.back().ones / P;
+            share_out(team_, panels + std::max(0, panels - soft), through * products, [&](int number, int) {
+                const bool of_U = number < panels;
+                const Panels<T>& weights = of_U ? U : V_;
+                const int panel = of_U ? number : number - panels + soft, row = panel * P;
+                const int first = of_U ? 0 : batch.plain_before(row + P), count = batch.reaching(row) - first;
+                const int gates = of_U ? through : G_;
+                for (int gate = 0; gate < gates; ++gate)
+                    table_.multiply(weights.panel(gate, panel), weights.after(gate, panel, 0, gates),
+                                    (of_U ? to_hbar : to_xbar).data() + first, count,
+                                    static_cast<std::ptrdiff_t>(gate * d_plane), row, gate > 0 || gates < G_);
             });
         }
         share_out(team_, B_, kElement * B_ * D_, [&](int b, int) { finish(b, b); });
@@ -219,61 +189,54 @@ class BackwardPass {
         }
     }
 
-    // 3. dX = e ⊙ dxbar + dS v.
+    // 2. dX = e ⊙ dxbar + dS v where the mask is 1.
     void make_dX() {
-        prefer_huge_pages(call_.dX, static_cast<std::size_t>(tokens_) * D_ * sizeof(T));
-        Panels<T> V(layer_.V, G_, D_, table_.panel, Side::transposed);
-        V.extend(extents_[order_[0]].active, team_);
+        const int P = table_.panel;
         const std::size_t size = static_cast<std::size_t>(kBlock) * width_;
-        std::vector<Buffer<T>> scratch;
-        for (int i = 0; i < team_.size(); ++i) scratch.emplace_back((G_ + 1) * size, Contents::any);
-        for_each_block([&](int begin, int end, int member) {
+        std::vector<Scratch<T>> scratch;
+        for (int i = 0; i < team_.size(); ++i) scratch.emplace_back(G_ * size);
+        const int blocks = (tokens_ + kBlock - 1) / kBlock;
+        share_out(team_, blocks, std::int64_t{G_} * D_ * D_ * tokens_, [&](int block, int member) {
+            const int begin = block * kBlock, end = std::min(tokens_, begin + kBlock), wide = extents_[order_[begin]].active;
             std::vector<Operand<T>> operands;
-            const int wide = extents_[order_[begin]].active;
-            for (int i = begin; i < end; ++i) {
+            for (int i = begin; i < end && plain(order_[i]) > 0; ++i) {
                 const int n = order_[i], active = extents_[n].active;
-                T* dxbar = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
+                T* d = scratch[member].data() + static_cast<std::size_t>(i - begin) * width_;
                 for (int gate = 0; gate < G_; ++gate) {
-                    T* own = dxbar + (gate + 1) * size;
+                    T* own = d + gate * size;
                     std::fill(std::copy_n(d_.data() + gate * plane_ + places_[n], active, own), own + wide, T(0));
                 }
-                operands.push_back({dxbar + size, dxbar, 0, active});
+                operands.push_back({d, call_.dX + static_cast<std::size_t>(n) * D_, active});
             }
-            multiply_all(operands, [&](int gate, int panel, int count) {
-                table_.multiply(V.panel(gate, panel), V.after(gate, panel, 0, G_), operands.data(), count,
-                                static_cast<std::ptrdiff_t>(gate * size), panel * table_.panel, gate > 0);
-            });
-            for (int i = begin; i < end; ++i) {
-                const int n = order_[i];
-                T* dx = call_.dX + static_cast<std::size_t>(n) * D_;
-                for (int k = 0; k < D_; ++k) dx[k] = call_.dS[n] * layer_.v[k];
-                table_.add_product(e_.data() + places_[n], operands[i - begin].y, dx, extents_[n].active);
+            int count = static_cast<int>(operands.size());
+            for (int panel = 0; count > 0; ++panel) {
+                for (int gate = 0; gate < G_; ++gate)
+                    table_.multiply(V_.panel(gate, panel), V_.after(gate, panel, 0, G_), operands.data(), count,
+                                    static_cast<std::ptrdiff_t>(gate * size), panel * P, gate > 0);
+                while (count > 0 && plain(order_[begin + count - 1]) <= (panel + 1) * P) --count;
+            }
+            for (std::size_t i = 0; i < operands.size(); ++i) {
+                const int n = order_[begin + i];
+                table_.add_scaled(call_.dS[n], layer_.v, operands[i].y, plain(n));
             }
         });
     }
 
-    // 4. The weights. In VCGRU the last gate of U reads r ⊙ hbar.
+    // 3. The weights. In VCGRU the last gate of U reads r ⊙ hbar.
     void make_dU_and_dV() {
         enum { kHbar, kXbar, kReset };
         const std::size_t size = static_cast<std::size_t>(G_) * D_ * D_;
-        for (T* gradient : {call_.dU, call_.dV}) {
-            prefer_huge_pages(gradient, size * sizeof(T));
-            share_out(team_, G_, static_cast<std::int64_t>(size),
-                      [&](int gate, int) { std::fill_n(gradient + gate * (size / G_), size / G_, T(0)); });
-        }
+        for (T* gradient : {call_.dU, call_.dV}) prefer_huge_pages(gradient, size * sizeof(T));
         using Gradients = WeightGradients<T>;
         const int through = unit_.backward_reset ? G_ - 1 : G_;
         std::vector<typename Gradients::Source> sources{{0, through, call_.dU}, {0, G_, call_.dV}};
         if (through < G_) sources.push_back({through, G_, call_.dU});
-        Gradients(table_, G_, D_, counts_, team_).run(
-            tokens_, sources, [&](int i) { return extents_[order_[i]].active; },
+        Gradients(table_, G_, D_, counts_, sources, team_).run(
+            tokens_, [&](int i) { return extents_[order_[i]].active; },
             [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
-            [&](int i, int source, int from, int to, T* out) {
+            [&](int i, int source) -> typename Gradients::Input {
                 const int n = order_[i];
-                const T *e = e_.data() + places_[n] + from, *r = gates(n) + from;
-                const T* in = (source == kXbar ? x(n) : before(n)) + from;
-                table_.scale(e, in, out, to - from);
-                if (source == kReset) table_.scale(r, out, out, to - from);
+                return {e_.data() + places_[n], source == kXbar ? x(n) : before(n), source == kReset ? gates(n) : nullptr};
             });
     }
 
@@ -289,8 +252,9 @@ class BackwardPass {
     std::vector<Extent> extents_;
     std::vector<std::size_t> places_;  // of a token's rows in a plane, and the plane's end
     std::vector<int> counts_;          // tokens with more than k active dimensions
+    Panels<T> V_;
     std::size_t plane_ = 0;
-    Buffer<T> e_, d_, cells_;          // [plane], [G][plane], [plane]
+    Scratch<T> e_, d_, cells_;         // [plane], [G][plane], [plane]
 };
 
 }  // namespace

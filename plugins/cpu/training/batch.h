@@ -12,6 +12,13 @@
 
 namespace vcdeploy::training {
 
+// Elements of a row of working memory: room for a whole number of panels, and a cache line more. Rows a power of two
+// bytes apart would all be kept in the same few places of the nearest cache.
+template <class T>
+int row_width(int dim) {
+    return rounded_up(dim, kPadding) + 64 / static_cast<int>(sizeof(T));
+}
+
 // Tokens that are multiplied together, sorted by m, the largest first.
 template <class T>
 struct Batch {
@@ -37,6 +44,12 @@ struct Batch {
     int reaching(int row) const {
         const auto reaches = [row](const Extent& extent) { return extent.active > row; };
         return static_cast<int>(std::partition_point(extents.begin(), extents.end(), reaches) - extents.begin());
+    }
+
+    // Tokens whose mask is 1 in all rows before `row`: the front of the list, too.
+    int plain_before(int row) const {
+        const auto plain = [row](const Extent& extent) { return extent.ones >= row; };
+        return static_cast<int>(std::partition_point(extents.begin(), extents.end(), plain) - extents.begin());
     }
 
     // Multiply-adds of a product of one gate's corners by all tokens.

@@ -221,10 +221,10 @@ static double wide_dot(const T* a, const T* b, int n) {
 }
 
 template <class T>
-static T dot(const T* a, const T* b, int n) {
+static T slope_dot(T slope, const T* e, const T* a, const T* b, int n) {
     T sum = 0;
     VCDEPLOY_ROWS_SUMMING(sum)
-    for (int i = 0; i < n; ++i) sum += a[i] * b[i];
+    for (int i = 0; i < n; ++i) sum += a[i] * b[i] * (slope * e[i] * (1 - e[i]));
     return sum;
 }
 
@@ -248,7 +248,8 @@ static void add_product(const T* e, const T* x, T* out, int n) {
 
 template <class T>
 static constexpr Table<T> kTable{
-    kPanelRows<T>, multiply<T>, add_outer<T>, wide_dot<T>, dot<T>, scale<T>, add_scaled<T>, add_product<T>,
+    kPanelRows<T>, multiply<T>, multiply_outer<T>, mask_panels<T>, wide_dot<T>, slope_dot<T>, scale<T>, add_scaled<T>,
+    add_product<T>,
     {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

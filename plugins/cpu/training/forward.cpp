@@ -15,12 +15,13 @@ class ForwardPass {
   public:
     ForwardPass(const TrainedLayer<T>& layer, const Forward<T>& call, const Table<T>& table, int threads)
         : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
-          G_(gates_of(layer.unit)), team_(worthwhile(layer, threads)), width_(rounded_up(layer.dim, kPadding)),
+          G_(gates_of(layer.unit)), team_(worthwhile(layer, threads)), width_(row_width<T>(layer.dim)),
           U_(layer.U, G_, layer.dim, table.panel, Side::plain), V_(layer.V, G_, layer.dim, table.panel, Side::plain),
           extents_(layer.batch), e_(rows(1)), hbar_(rows(1)), xbar_(rows(1)), reset_(rows(1)),
           unkept_(call.gates ? 0 : rows(G_)), gates_(call.gates ? call.gates : unkept_.data()) {
-        prefer_huge_pages(call.Y, static_cast<std::size_t>(layer.steps) * layer.batch * layer.dim * sizeof(T));
-        if (call.gates) prefer_huge_pages(call.gates, layer.steps * rows(G_) * sizeof(T));
+        const std::size_t tokens = static_cast<std::size_t>(layer.steps) * layer.batch;
+        prefer_huge_pages(call.Y, tokens * layer.dim * sizeof(T));
+        if (call.gates) prefer_huge_pages(call.gates, tokens * G_ * rounded_up(layer.dim, kPadding) * sizeof(T));
     }
 
     void run() {
@@ -63,9 +64,9 @@ class ForwardPass {
             token.c = call_.C ? call_.C + static_cast<std::size_t>(b) * D : nullptr;
             token.next = call_.Y + (static_cast<std::size_t>(t) * B + b) * D;
             batch_.add(token, extents_[b]);
-            of_U_.push_back({token.hbar, token.gates, 0, active});
-            of_V_.push_back({xbar_.data() + at, token.gates, 0, active});
-            of_reset_.push_back({token.reset, token.gates, 0, active});
+            of_U_.push_back({token.hbar, token.gates, active});
+            of_V_.push_back({xbar_.data() + at, token.gates, active});
+            of_reset_.push_back({token.reset, token.gates, active});
             const int wide = batch_.wide(batch_.size() - 1);
             for (T* row : {hbar_.data(), xbar_.data(), reset_.data()})
                 std::fill(row + at + active, row + at + wide, T(0));

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "buffer.h"
+#include "training/scratch.h"
 #include "training/sharing.h"
 
 namespace vcdeploy::training {
@@ -17,10 +17,9 @@ enum class Side { plain, transposed };
 template <class T>
 class Panels {
   public:
-    // Columns before `first` are never read.
-    Panels(const T* weights, int gates, int dim, int panel, Side side, int first = 0)
+    Panels(const T* weights, int gates, int dim, int panel, Side side)
         : weights_(weights), gates_(gates), dim_(dim), panel_(panel), count_((dim + panel - 1) / panel), side_(side),
-          packed_(count_, first), memory_(static_cast<std::size_t>(gates) * count_ * dim * panel, Contents::any) {}
+          packed_(count_, 0), memory_(static_cast<std::size_t>(gates) * count_ * dim * panel) {}
 
     const T* panel(int gate, int number) const { return memory_.data() + start(gate, number); }
     // What is multiplied after it where gates [first, last) of every panel are multiplied in turn.
@@ -69,7 +68,7 @@ class Panels {
     Side side_;
     int reach_ = 0;
     std::vector<int> packed_;  // columns that are ready, by panel
-    Buffer<T> memory_;
+    Scratch<T> memory_;
 };
 
 }  // namespace vcdeploy::training

@@ -9,13 +9,13 @@ namespace vcdeploy::training {
 
 constexpr int kGroup = 6;  // tokens that a tile multiplies at once
 
-// One token of a product: y (+)= W x, from column `from` to column `to`. In a list, both only ever fall; x is zero
-// between its own `to` and that of the five before it, and between its own `from` and that of the five after it.
+// One token of a product: y (+)= W x, up to column `to`. In a list, `to` only ever falls; x is zero between its own and
+// that of the five before it.
 template <class T>
 struct Operand {
     const T* x;
     T* y;
-    int from, to;
+    int to;
 };
 
 // A token's rows. Gate k of `gates` and `q` lies at k * plane, of `d` at k * d_plane. What a function does not name may
@@ -63,12 +63,15 @@ struct Table {
     // multiplied after this one, which is fetched meanwhile.
     void (*multiply)(const T* panel, const T* next, const Operand<T>* operands, int count, std::ptrdiff_t x_at,
                      std::ptrdiff_t y_at, bool accumulate);
-    // out [rows][columns] += Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
-    // out has rows `stride` apart; rows up to kGroup and columns up to a panel.
-    void (*add_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns);
+    // out [rows][columns] (+)= Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
+    // out has rows `stride` apart; rows up to kGroup and columns up to a panel. Fetches `soon` meanwhile, see tile.h.
+    void (*multiply_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns,
+                           bool accumulate, const T* soon, std::ptrdiff_t pace);
+    // e ⊙ x, or e ⊙ x ⊙ r if r is not null, up to n, in panels `stride` apart; zeros to the end of the last.
+    void (*mask_panels)(const T* e, const T* x, const T* r, int n, T* out, std::ptrdiff_t stride);
 
     double (*wide_dot)(const T* a, const T* b, int n);  // summed in double, element i in running sum i mod 16
-    T (*dot)(const T* a, const T* b, int n);
+    T (*slope_dot)(T slope, const T* e, const T* a, const T* b, int n);  // Σ a b e', e' = slope e (1 - e)
     void (*scale)(const T* e, const T* x, T* out, int n);          // out = e ⊙ x
     void (*add_scaled)(T factor, const T* x, T* out, int n);       // out += factor * x
     void (*add_product)(const T* e, const T* x, T* out, int n);    // out += e ⊙ x

@@ -27,7 +27,7 @@ static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::pt
         low[s] = high[s] = all(T(0));
         prefetch_to_write(y[s]);
     }
-    for (std::ptrdiff_t k = 0; k < n; ++k, w += 2 * L, soon += pace) {
+    const auto column = [&](std::ptrdiff_t k) {
         prefetch_to_read(soon);
         const Vector<T> w_low = load(w), w_high = load(w + L);
 #pragma GCC unroll 6
@@ -36,7 +36,15 @@ static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::pt
             low[s] = low[s] + w_low * one;
             high[s] = high[s] + w_high * one;
         }
+        w += 2 * L;
+        soon += pace;
+    };
+    std::ptrdiff_t k = 0;
+    for (; k + 2 <= n; k += 2) {  // two at a time: in a tile of fewer than six the loop's own instructions would count
+        column(k);
+        column(k + 1);
     }
+    if (k < n) column(k);
 #pragma GCC unroll 6
     for (int s = 0; s < S; ++s) {
         if (accumulate) {
@@ -70,36 +78,33 @@ static void multiply(const T* panel, const T* next, const Operand<T>* operands, 
     if (count == 0) return;
     const int groups = (count + kGroup - 1) / kGroup;
     const int widest = operands[0].to;
-    const int start = operands[count - 1].from / kStretch * kStretch;
     // All groups together fetch the next stretch: left to the first that reads it, it would come too late.
-    const std::ptrdiff_t pace = groups < P ? P / groups : 1;
-    for (int begin = start; begin == 0 || begin < widest; begin += kStretch) {
+    const std::ptrdiff_t pace = (P + groups - 1) / groups;
+    for (int begin = 0; begin < widest; begin += kStretch) {
         const bool last = begin + kStretch >= widest;
-        const T* soon = last ? next + start * P : panel + (begin + kStretch) * P;
+        const T* soon = last ? next : panel + (begin + kStretch) * P;
         // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
         for (int group = 0, first = 0; group < groups; ++group) {
             const int size = (count - first + groups - group - 1) / (groups - group);
             const Operand<T>* own = operands + first;
             first += size;
-            const int least = own[size - 1].from, most = own[0].to;
-            const int from = least > begin ? least : begin, to = most < begin + kStretch ? most : begin + kStretch;
-            const bool starts = from == least && !accumulate;
-            if (to <= from && !starts) continue;
+            const int columns = own[0].to < begin + kStretch ? own[0].to - begin : kStretch;
+            if (columns <= 0) break;
             const T* x[kGroup] = {};
             T* y[kGroup] = {};
             for (int s = 0; s < size; ++s) {
-                x[s] = own[s].x + x_at + from;
+                x[s] = own[s].x + x_at + begin;
                 y[s] = own[s].y + y_at;
             }
-            const std::ptrdiff_t columns = to > from ? to - from : 0;
-            tile_of<T>(size, panel + from * P, columns, x, 1, y, !starts, soon, pace);
+            tile_of<T>(size, panel + begin * P, columns, x, 1, y, accumulate || begin > 0, soon, pace);
             soon += columns * pace;
         }
     }
 }
 
 template <class T>
-static void add_outer(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns) {
+static void multiply_outer(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns,
+                           bool accumulate, const T* soon, std::ptrdiff_t pace) {
     constexpr int P = kPanelRows<T>;
     const bool whole = columns == P;
     T part[kGroup * P];
@@ -109,10 +114,24 @@ static void add_outer(const T* d, const T* inputs, int count, T* out, std::ptrdi
         x[s] = d + s;
         y[s] = whole ? out + s * stride : part + s * P;
     }
-    tile_of<T>(rows, inputs, count, x, kGroup, y, whole, inputs, 0);
+    tile_of<T>(rows, inputs, count, x, kGroup, y, whole && accumulate, soon, pace);
     if (whole) return;
     for (int s = 0; s < rows; ++s)
-        for (int i = 0; i < columns; ++i) out[s * stride + i] += part[s * P + i];
+        for (int i = 0; i < columns; ++i) {
+            T& place = out[s * stride + i];
+            place = accumulate ? place + part[s * P + i] : part[s * P + i];
+        }
+}
+
+template <class T>
+static void mask_panels(const T* e, const T* x, const T* r, int n, T* out, std::ptrdiff_t stride) {
+    constexpr int P = kPanelRows<T>;
+    int i = 0;
+    for (; i + P <= n; i += P, out += stride) {
+        for (int k = 0; k < P; ++k) out[k] = r ? e[i + k] * x[i + k] * r[i + k] : e[i + k] * x[i + k];
+    }
+    if (i == n) return;
+    for (int k = 0; k < P; ++k) out[k] = i + k >= n ? T(0) : r ? e[i + k] * x[i + k] * r[i + k] : e[i + k] * x[i + k];
 }
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

@@ -15,17 +15,17 @@
 //     panel 3       | t0                        1
 //
 // Nothing else is skipped or masked: past its a a token's activations are zeros, as far as its neighbours in the list
-// reach. `tile.h` is the only product there is, and it serves all four:
+// reach. `tile.h` is the only product there is, and it serves all:
 //
 //     forward       gates = U hbar + V xbar             in every step, over the B tokens of the step
-//     backward  1   q = V (x ⊙ e')                      over all T·B tokens, a block of the sorted list at a time
-//               2   dhbar = Uᵀ d                        in every step, from the last to the first
-//               3   dxbar = Vᵀ d                        over all tokens, a block at a time
-//               4   dU = Σ d hbarᵀ, dV = Σ d xbarᵀ      over all tokens: entry (i, k) over the prefix a > max(i, k)
+//     backward  1   dhbar = Uᵀ d                        in every step, from the last to the first
+//                   dxbar = Vᵀ d                        with it, the rows where the mask is neither 0 nor 1
+//               2   dxbar = Vᵀ d                        the other rows, over all T·B tokens, a block of the sorted list at a time
+//               3   dU = Σ d hbarᵀ, dV = Σ d xbarᵀ      over all tokens: entry (i, k) over the prefix a > max(i, k)
 //
-// where d is the gradient of the gates' sums. Only 2 has to wait for the step after it. dxbar would have to be part of
-// it, since dm needs Σ dxbar_i x_i e'_i; but that is Σ d_j q_j, and q takes only the columns where the mask is neither 0
-// nor 1, e' = de/dm being 0 elsewhere. Beside its outputs the forward pass keeps the gates, if it is asked to.
+// where d is the gradient of the gates' sums. Only 1 has to wait for the step after it. Some of dxbar is part of it
+// since dm needs Σ dxbar_i x_i e'_i, where e' = de/dm is 0 unless the mask is between 0 and 1. Beside its outputs the
+// forward pass keeps the gates, if it is asked to.
 //
 // Threads share panels or blocks, and every sum is made by one thread in one order: the same bits with any number.
 #pragma once

@@ -1,0 +1,42 @@
+// A file of its own, and not part of the binding, which is compiled to be small: this has to become vectors.
+#include "training/finite.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "training/sharing.h"
+
+namespace vcdeploy::training {
+namespace {
+
+template <class T>
+bool all_of(const T* x, std::size_t count) {
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    constexpr Bits kExponent = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
+    Bits found = 0;  // no exit at the first: so the compiler makes vectors of it
+    for (std::size_t i = 0; i < count; ++i) found |= (std::bit_cast<Bits>(x[i]) & kExponent) == kExponent;
+    return found == 0;
+}
+
+}  // namespace
+
+template <class T>
+bool all_finite(const T* x, std::size_t count, Team& team) {
+    constexpr std::size_t kPiece = 1 << 15;
+    const int pieces = static_cast<int>((count + kPiece - 1) / kPiece);
+    std::atomic<bool> finite{true};
+    share_out(team, pieces, static_cast<std::int64_t>(count), [&](int piece, int) {
+        const std::size_t begin = piece * kPiece;
+        if (!all_of(x + begin, std::min(kPiece, count - begin))) finite.store(false, std::memory_order_relaxed);
+    });
+    return finite;
+}
+
+template bool all_finite(const float*, std::size_t, Team&);
+template bool all_finite(const double*, std::size_t, Team&);
+
+}  // namespace vcdeploy::training
