@@ -34,6 +34,8 @@ from .engine import Range, build_engine
 from .plugin_graph import PRECISIONS, plugin_graph
 
 if TYPE_CHECKING:
+    from vcdeploy.training.checkpoint import Checkpoint
+
     from .parity import Difference, Report
 
 UNFINISHED = 3  # the exit code where all but the engine was made
@@ -55,6 +57,23 @@ def check_settings(precision: str, bucketed: bool) -> None:
         raise VcdeployError("--bucketed is for runtimes without our kernels, and --trt brings them: leave one out")
     if precision not in PRECISIONS:
         raise VcdeployError(f"--trt takes --precision {' or '.join(PRECISIONS)}, not {precision}")
+
+
+def read_exported(file: Path) -> tuple[ModelProto, Checkpoint]:
+    """The model of a file that was exported already, and its weights, as stored, for the check."""
+    from vcdeploy.runtime.loading import network_of, open_source
+    from vcdeploy.training.checkpoint import Checkpoint
+
+    source = open_source(file)
+    config: dict[str, Any] = {"precision": "f32", **source.config, "dropout": 0.0}
+    if config.get("bucketed") or config["precision"] not in PRECISIONS:
+        form = "bucketed" if config.get("bucketed") else config["precision"]
+        raise VcdeployError(
+            f"{file} is {form}, and --trt takes {' or '.join(PRECISIONS)}: give the checkpoint it was made from"
+        )
+    content = file.read_bytes()
+    weights = network_of(content, str(file)).state_dict()
+    return ModelProto.FromString(content), Checkpoint(config, source.vocab, weights, {}, {})
 
 
 def is_bundle(path: Path) -> bool:

@@ -21,15 +21,16 @@ extern "C" void vcdeploy_gpu(const int* properties) {
 }
 
 // unit: 0, 1, 2 for VCRNN, VCGRU, VCLSTM; types: Types; sizes: T, B, D; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C;
-// ranges: bytes of each. found: path, blocks, members, alone, on_chip, shared bytes. Returns 0, or -1 with a message.
+// bytes: of each. between: dimensions of another layer that is prepared before this one is launched, or 0. found: path, blocks, members, alone, on_chip, shared bytes. Returns 0, or -1 with a message.
 extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const double* settings, void* const* tensors,
-                               const long long* bytes, int wanted, unsigned long long seed, long long* found,
-                               char* message, int length) {
+                               const long long* bytes, int wanted, int between, unsigned long long seed,
+                               long long* found, char* message, int length) {
     try {
         const Unit kind{unit};
         const Types of{types};
         const Sizes size{sizes[0], sizes[1], sizes[2]};
         const Plan plan = prepared(kind, of, std::max(size.B, 1), size.D, Path(wanted));
+        if (between > 0) prepared(kind, of, 1, between, Path(wanted));
         const long long numbers[] = {int(plan.path), plan.blocks, plan.members, plan.alone, plan.on_chip,
                                      (long long)plan.shared_bytes};
         std::copy(std::begin(numbers), std::end(numbers), found);

@@ -25,8 +25,9 @@ TYPES: dict[str, tuple[type[np.floating[Any]], type[np.floating[Any]]]] = {
     "f64": (np.float64, np.float64),
 }
 SCOPES = ("block", "cluster", "grid")
-DEVICE = ROOT / "plugins" / "tensorrt" / "device.cuh"
-BARRIERS = re.findall(r"^ +(\w+),? +//", DEVICE.read_text().partition("enum class Barrier {")[2].partition("count")[0], re.M)
+KERNELS = ROOT / "plugins" / "tensorrt"
+ENUM = (KERNELS / "device.cuh").read_text().partition("enum class Barrier {")[2].partition("}")[0]
+BARRIERS = re.findall(r"^    (\w+), +// ", ENUM, re.MULTILINE)
 
 
 class EmulatorFault(Exception):
@@ -159,9 +160,18 @@ def plan(gates: int, weight_bytes: int, B: int, D: int, gpu: Gpu, wanted: str = 
 
 
 def launch(
-    case: Case, inputs: list[NDArray[Any]], types: str, epsilon: float, wanted: str = "automatic", seed: int = 1
+    case: Case,
+    inputs: list[NDArray[Any]],
+    types: str,
+    epsilon: float,
+    wanted: str = "automatic",
+    seed: int = 1,
+    between: int = 0,
 ) -> tuple[list[NDArray[Any]], Plan]:
-    """The op's outputs by plugins/tensorrt/launch.cu on the GPU that was taken, and the plan it made."""
+    """The op's outputs by plugins/tensorrt/launch.cu on the GPU that was taken, and the plan it made.
+
+    between: the dimensions of another layer, which is prepared before this one is launched; 0 for none.
+    """
     sizes, outputs, pointers, lengths = _call(inputs, types)
     found, message = (ctypes.c_longlong * 6)(), ctypes.create_string_buffer(300)
     if library().vcdeploy_launch(
@@ -172,6 +182,7 @@ def launch(
         pointers,
         lengths,
         WANTED.index(wanted),
+        between,
         ctypes.c_ulonglong(seed),
         found,
         message,

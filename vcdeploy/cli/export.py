@@ -14,7 +14,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from vcdeploy import extras
+from vcdeploy import extras, zoo
+from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Write a checkpoint as an ONNX file.")
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("name", metavar="CHECKPOINT", type=ModelName())
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               help="The file to write. [default: beside the checkpoint, named after it and the form]")  # fmt: skip
 @click.option("--precision", type=click.Choice(["f32", "f16", "bf16", "int8"]), default="f32", show_default=True,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def export(
     ctx: click.Context,
-    checkpoint: Path,
+    name: str,
     output: Path | None,
     precision: str,
     bucketed: bool,
@@ -62,18 +63,25 @@ def export(
 
     With --trt a folder is written (--bundle names it): all of the above, and the graph, the plugin and the engine for
     TensorRT. An engine is made on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
-    line is the command that finishes there: CHECKPOINT is then that folder. Not run on a GPU yet.
+    line is the command that finishes there: CHECKPOINT is then that folder. A file that was exported in f32 or f16, and
+    a model that ships (vcdeploy zoo lists them), will do for CHECKPOINT, too. Not run on a GPU yet.
     """
     from vcdeploy.export import tensorrt_bundle
 
     console = Console(highlight=False, soft_wrap=True)
     ranges = _ranges(trt, steps, batch)
+    exported = _exported(name)
     if trt:
         tensorrt_bundle.check_settings(precision, bucketed)
         if output is not None:
             raise VcdeployError("--trt writes a folder: name it with --bundle, and leave out -o")
-        if tensorrt_bundle.is_bundle(checkpoint):
-            ctx.exit(_finish(checkpoint, console, ranges, {} if as_json else None))
+        if tensorrt_bundle.is_bundle(Path(name)):
+            ctx.exit(_finish(Path(name), console, ranges, {} if as_json else None))
+    elif exported is not None:
+        raise VcdeployError(
+            f"{name} is exported already: with --trt it becomes a folder for TensorRT; for any other form, give the "
+            "checkpoint it was made from"
+        )
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy export")
     from vcdeploy.export import engine
@@ -82,8 +90,21 @@ def export(
     from vcdeploy.export.parity import check_export
     from vcdeploy.training import checkpoint as checkpoints
 
-    source = checkpoints.find(checkpoint)
-    saved = checkpoints.read(source)
+    source = exported or checkpoints.find(Path(name))
+    if exported is not None:
+        for option in ("precision", "opset"):
+            if ctx.get_parameter_source(option) is not click.core.ParameterSource.DEFAULT:
+                raise VcdeployError(f"--{option} is for a checkpoint, and {name} is exported already: leave it out")
+        model, saved = tensorrt_bundle.read_exported(exported)
+        precision, opset = (
+            saved.config["precision"],
+            next(each.version for each in model.opset_import if not each.domain),
+        )
+        if bundle is None:
+            bundle = (Path() if zoo.model_file(name) == exported else exported.parent) / f"{exported.stem}-trt"
+    else:
+        saved = checkpoints.read(source)
+        model = build(saved, precision=precision, opset=opset, bucketed=bucketed)
     if output is None and bundle is None:
         form = "".join(
             f"-{part}" for part in (precision if precision != "f32" else "", bucketed and "bucketed") if part
@@ -92,7 +113,6 @@ def export(
             bundle = source.with_name(f"{source.stem}{form}-trt")
         else:
             output = source.with_name(f"{source.stem}{form}.onnx")
-    model = build(saved, precision=precision, opset=opset, bucketed=bucketed)
     content = model.SerializeToString(deterministic=True)
     report = check_export(model, content, saved)
     if not as_json:
@@ -137,6 +157,14 @@ def export(
         ctx.exit(_finish(bundle, console, ranges, document if as_json else None))
 
 
+def _exported(name: str) -> Path | None:
+    """The ONNX file that a name of the zoo or a path means; None where it is none."""
+    from vcdeploy.runtime.loading import holds_onnx
+
+    file = zoo.model_file(name) if name in zoo.names() else Path(name)
+    return file if file.is_file() and holds_onnx(file) else None
+
+
 def _ranges(trt: bool, steps: str | None, batch: str | None) -> tuple[Range | None, Range | None]:
     """Of --steps and --batch, where they were given."""
     if not trt:
@@ -159,7 +187,10 @@ def _finish(
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
-    outcome = tensorrt_bundle.finish(folder, tell, *ranges)
+    try:
+        outcome = tensorrt_bundle.finish(folder, tell, *ranges)
+    except OSError as error:
+        raise VcdeployError(f"could not write {error.filename or folder}: {error.strerror or error}") from error
     if document is not None:
         trt = tensorrt_bundle.to_json(folder, outcome)
         click.echo(json.dumps({**document, "tensorrt": trt}, ensure_ascii=False))
