@@ -49,7 +49,7 @@ fuzz: setup  ## load thousands of damaged model files, with the native code buil
 	$(BIN)/python tests/fuzz.py --count 300 --backend onnxruntime
 	$(BIN)/python tests/fuzz.py --count 300 --backend torch
 
-# Every architecture, one after the other: two to three minutes of processor time.
+# Every architecture, one after the other: a minute or two of processor time, unless the tests have done it.
 ptxas:  ## compile the CUDA kernels for every GPU and note what ptxas says (docs/results/ptxas.md); needs nvcc
 	mkdir -p build
 	$(PYTHON) plugins/tensorrt/ptxas.py > build/ptxas.md

@@ -1,8 +1,8 @@
 """Everything that needs a GPU, tried in one go: the build, every path against PyTorch, graphs, the sanitizer, speed.
 
-The plugin chooses among three kinds of kernels by itself; VCDEPLOY_TENSORRT_PATH forces one, so that each is checked.
-It is read when a plugin is created, and a trial may crash: so each has a process of its own. What a path can't do on
-this GPU is told from what it does wrong.
+The plugin chooses among its kernels by itself; VCDEPLOY_TENSORRT_PATH forces a path, so that each is checked. It is
+read when a plugin is created, and a trial may crash: so each has a process of its own. What a path can't do on this GPU
+is told from what it does wrong. The report is whole after every step: what ends the check early takes nothing from it.
 
 Not run on a GPU yet: the tests run it on a stand-in.
 """
@@ -25,12 +25,14 @@ from vcdeploy.bench import machine
 from vcdeploy.errors import VcdeployError
 from vcdeploy.versions import versions
 
-UNITS, PRECISIONS, PATHS = ("vcrnn", "vcgru", "vclstm"), ("f32", "f16"), ("auto", "block", "cluster", "grid")
+UNITS, PRECISIONS, PATHS = ("vcrnn", "vcgru", "vclstm"), ("f32", "f16"), ("block", "cluster", "grid", "grid-off-chip")
+AUTO = "auto"  # the path that the plugin takes by itself
 SIZES = (7, 97, 256, 1024)  # dimensions: odd ones, and those that each path is for
 QUICK_SIZES = (97,)
 SHARES = ("0.2", "0.4", "0.6", "0.8", "1.0")
 QUICK_SHARES = ("0.4",)
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
+KERNELS = "kns=vcdeploy"  # its name for ours, by a part of their names: TensorRT's own take hours under it
 PATIENCE = 1800.0  # seconds a trial may take
 VARIABLE = "VCDEPLOY_TENSORRT_PATH"
 
@@ -71,55 +73,64 @@ def plan(quick: bool) -> list[str]:
     return [
         "build the plugin, where it is not built yet",
         f"build engines of {', '.join(UNITS)} in {', '.join(PRECISIONS)} with {sizes} dimensions",
-        f"hold every step of them to PyTorch, on the paths {', '.join(PATHS)}",
+        f"hold every step of them to PyTorch, on the paths {', '.join((AUTO, *PATHS))}",
         "capture a CUDA graph of the step, and compare its text with the native kernels'",
         "hold ONNX Runtime's CUDA and TensorRT providers to PyTorch",
-        f"run compute-sanitizer ({', '.join(TOOLS)}), where it is installed",
+        f"run compute-sanitizer ({', '.join(TOOLS)}) on every path, where it is installed",
         f"measure the speed at m = {', '.join(QUICK_SHARES if quick else SHARES)}",
     ]
 
 
-def run(quick: bool, tell: Callable[[Step], None]) -> dict[str, Any]:
-    """The report of all of it; tell gets every step as it ends. One that fails does not stop the others."""
-    steps: list[Step] = []
+def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, Any]:
+    """The report of all of it; tell gets each step as it ends, and the report so far. None stops the others."""
+    report: dict[str, Any] = {
+        "passed": False,
+        "finished": False,
+        "machine": {**machine.describe(), "gpu": machine.gpu()},
+        "versions": versions(machine.PACKAGES),
+        "steps": [],
+    }
 
-    def note(step: Step) -> None:
-        steps.append(step)
-        tell(step)
+    def note(name: str, act: Callable[..., Step], *given: Any, **case: Any) -> Step:
+        try:
+            step = act(name, *given, **case)
+        except Exception as error:  # the check's own fault, perhaps: the others are worth having
+            step = Step(name, "failed", f"{type(error).__name__}: {error}")
+        report["steps"].append(asdict(step))
+        tell(step, report)
+        return step
 
-    note(_build())
-    if steps[0].state == "passed":
+    if note("plugin", _build).state == "passed":
         for dim in QUICK_SIZES if quick else SIZES:
             for unit in UNITS:
                 for precision in PRECISIONS:
-                    for path in PATHS:
-                        note(_trial("tensorrt", unit=unit, dim=dim, precision=precision, path=path))
+                    for path in (AUTO, *PATHS):
+                        case = {"unit": unit, "dim": dim, "precision": precision, "path": path}
+                        note(f"tensorrt {unit}-{dim} {precision} {path}", _trial, "tensorrt", **case)
         for provider in ("cuda", "tensorrt"):
-            note(_trial(f"onnxruntime:{provider}", unit="vcgru", dim=97, precision="f32", path="auto"))
+            case = {"unit": "vcgru", "dim": 97, "precision": "f32", "path": AUTO}
+            note(f"onnxruntime:{provider} vcgru-97 f32", _trial, f"onnxruntime:{provider}", **case)
         for tool in TOOLS:
-            note(_sanitize(tool))
+            for path in PATHS:
+                note(f"compute-sanitizer {tool} {path}", _sanitize, tool, path)
         for share in QUICK_SHARES if quick else SHARES:
-            note(_measure(share, quick))
-    return {
-        "passed": all(step.state != "failed" for step in steps),
-        "machine": {**machine.describe(), "gpu": machine.gpu()},
-        "versions": versions(machine.PACKAGES),
-        "steps": [asdict(step) for step in steps],
-    }
+            note(f"bench m = {share}", _measure, share, quick)
+    report["passed"] = all(step["state"] != "failed" for step in report["steps"])
+    report["finished"] = True
+    return report
 
 
-def _build() -> Step:
+def _build(name: str) -> Step:
     if (found := tensorrt_plugin.library()) is not None:
-        return Step("plugin", "passed", f"{found.name} is here")
+        return Step(name, "passed", f"{found.name} is here")
     try:
-        return Step("plugin", "passed", f"built {plugin_build.build(None, lambda _: None).name}")
+        return Step(name, "passed", f"built {plugin_build.build(None, lambda _: None).name}")
     except VcdeployError as error:
-        return Step("plugin", "failed", str(error))
+        return Step(name, "failed", str(error))
 
 
-def _trial(backend: str, **case: Any) -> Step:
+def _trial(name: str, backend: str, **case: Any) -> Step:
     """One case in a process of its own."""
-    name = f"{backend} {case['unit']}-{case['dim']} {case['precision']} {case['path']}"
     command = [sys.executable, "-m", "vcdeploy.bench.gpu_trial", json.dumps({"backend": backend, **case})]
     # Products of float32 are to be float32's wherever they are made.
     environment = {**os.environ, VARIABLE: case["path"], "NVIDIA_TF32_OVERRIDE": "0"}
@@ -131,30 +142,39 @@ def _trial(backend: str, **case: Any) -> Step:
     return Step(name, "failed", f"ended with {code}: {_end(err)}")
 
 
-def _sanitize(tool: str) -> Step:
-    name, program = f"compute-sanitizer {tool}", shutil.which("compute-sanitizer")
+def _sanitize(name: str, tool: str, path: str) -> Step:
+    """A trial under compute-sanitizer, whose word counts; what it makes slow may miss its time."""
+    program = shutil.which("compute-sanitizer")
     if program is None:
-        return Step(name, "skipped", "compute-sanitizer is not installed: it comes with the CUDA toolkit")
-    case = {"backend": "tensorrt", "unit": "vcgru", "dim": 97, "precision": "f32", "path": "auto"}
-    command = [program, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "vcdeploy.bench.gpu_trial"]
-    code, out, err = _run([*command, json.dumps(case)], dict(os.environ))
-    return Step(name, "passed" if code == 0 else "failed", "" if code == 0 else f"ended with {code}: {_end(out + err)}")
+        how = "it comes with the CUDA toolkit, and with pip install nvidia-cuda-sanitizer-api"
+        return Step(name, "skipped", f"compute-sanitizer is not on the PATH: {how}")
+    case = {"backend": "tensorrt", "unit": "vcgru", "dim": 97, "precision": "f32", "path": path}
+    options = ["--tool", tool, "--kernel-name", KERNELS, "--error-exitcode", "9"]
+    command = [program, *options, sys.executable, "-m", "vcdeploy.bench.gpu_trial", json.dumps(case)]
+    code, out, err = _run(command, {**os.environ, VARIABLE: path})
+    if code != 0:
+        return Step(name, "failed", f"ended with {code}: {_end(out + err)}")
+    answers = [line for line in out.splitlines() if line.startswith('{"state"')]  # the sanitizer prints around it
+    if not answers:
+        return Step(name, "failed", f"the trial said nothing: {_end(out + err)}")
+    answer = json.loads(answers[-1])
+    return Step(name, answer["state"], answer["detail"] if answer["state"] != "passed" else "", answer["data"])
 
 
-def _measure(share: str, quick: bool) -> Step:
+def _measure(name: str, share: str, quick: bool) -> Step:
     with tempfile.TemporaryDirectory(prefix="vcdeploy-gpu-check-") as folder:
         file = Path(folder) / "bench.json"
         options = ["--device", "cuda", "--share", share, "--json", str(file), *(["--quick"] if quick else [])]
         code, _, err = _run([sys.executable, "-m", "vcdeploy", "bench", *options], dict(os.environ))
         if code != 0:
-            return Step(f"bench m = {share}", "failed", f"ended with {code}: {_end(err)}")
+            return Step(name, "failed", f"ended with {code}: {_end(err)}")
         document = json.loads(file.read_text())
     ratios = (
         f"{each['name']} {each['scenarios']['step']['ratio']:.1f}"
         for each in document["contenders"]
         if "step" in each["scenarios"]
     )
-    return Step(f"bench m = {share}", "passed", f"times of {document['baseline']}: {', '.join(ratios)}", document)
+    return Step(name, "passed", f"times of {document['baseline']}: {', '.join(ratios)}", document)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
@@ -177,6 +197,7 @@ def text(report: dict[str, Any]) -> str:
         "",
         f"{gpu['name']}, compute capability {gpu['capability']}, CUDA {gpu['runtime']}, driver of {gpu['driver']}",
         ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
+        *([] if report["finished"] else ["", "**This check did not come to its end.**"]),
         "",
         "| | | |",
         "|---|---|---|",
@@ -184,4 +205,30 @@ def text(report: dict[str, Any]) -> str:
     for step in report["steps"]:
         detail = step["detail"].replace("|", "/").replace("\n", " ")
         lines.append(f"| {step['name']} | {step['state']} | {detail} |")
+    for step in report["steps"]:
+        if "contenders" in step["data"]:
+            lines += ["", f"## {step['name']}", "", *_speeds(step["data"])]
     return "\n".join(lines) + "\n"
+
+
+def _speeds(document: dict[str, Any]) -> list[str]:
+    """The figures of a bench that tell most; the others are in the JSON file."""
+    model = document["model"]
+    lines = [
+        f"{model['unit']}-{model['dim']}, microseconds a step; times: as fast as {document['baseline']};",
+        "bandwidth: the share of that of a copy of as many bytes.",
+        "",
+        "| | | m | wall p50 | p90 | p99 | GPU p50 | p99 | times | MB a step | bandwidth |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for each in document["contenders"]:
+        for name, found in each["scenarios"].items():
+            times = [f"{found[key]:.1f}" for key in ("p50", "p90", "p99")]
+            on_gpu = [f"{found['device'][key]:.1f}" for key in ("p50", "p99")]
+            ratio = f"{found['ratio']:.2f}" if "ratio" in found else "–"
+            share = "–" if found["bandwidth_share"] is None else f"{found['bandwidth_share']:.0%}"
+            size = f"{found['bytes_per_step'] / 1e6:.3g}"
+            cells = [each["name"], name, f"{found['m']['mean']:.2f}", *times, *on_gpu, ratio, size, share]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += [f"\nleft out: {name}: {reason}" for name, reason in document["left_out"].items()]
+    return lines

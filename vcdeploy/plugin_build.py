@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -106,11 +107,26 @@ def _package_folders(module: str) -> list[Path]:
     return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
 
 
+def read_architectures(text: str) -> str:
+    """A list of GPU architectures, as CMake wants it."""
+    parts = [part.strip() for part in re.split("[,;]", text)]
+    if parts == ["native"]:
+        return "native"
+    for part in parts:
+        if not re.fullmatch(r"\d{2,3}[af]?(-real|-virtual)?", part):
+            raise VcdeployError(
+                f"--arch {text!r} has {part!r}, which is no architecture: give compute capabilities without the dot, "
+                "such as 89 or 80,90, or native for the GPUs of this machine"
+            )
+    return ";".join(parts)
+
+
 def build(architectures: str | None, tell: Callable[[str], None]) -> Path:
     """Compile, and put the libraries where they are looked for; the plugin's path. tell: gets a line on what happens.
 
-    architectures: as CMake names them, such as "89" or "80;90", or "native"; None for all that nvcc knows.
+    architectures: such as "89" or "80,90", or "native"; None for all that nvcc knows.
     """
+    wanted = None if architectures is None else read_architectures(architectures)
     tools, folder = find_toolchain(), tensorrt_plugin.built_folder()
     tell(f"nvcc {tools.nvcc}, TensorRT's headers {tools.headers}, cmake {tools.cmake}")
     if tools.nvinfer is None:
@@ -120,7 +136,7 @@ def build(architectures: str | None, tell: Callable[[str], None]) -> Path:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
             made = Path(temporary) / "made"
             (folder / "build.log").write_text("")
-            for command in _commands(tools, architectures, Path(temporary) / "build", made):
+            for command in _commands(tools, wanted, Path(temporary) / "build", made):
                 tell(f"{Path(command[0]).name} {command[1]} …")
                 _run(command, folder / "build.log")
             if not (made / tensorrt_plugin.CORE).is_file():

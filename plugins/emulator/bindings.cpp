@@ -117,13 +117,13 @@ extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* 
     }
 }
 
-// The plan for `gates` 1, 3 or 4. device: major, multiprocessors, bytes of shared memory, cooperative; wanted: Path.
+// The plan for `gates` 1, 3 or 4. device: multiprocessors, bytes of shared memory, cooperative, clusters; wanted: Path.
 // found: path, blocks, members, alone, on_chip, shared bytes, bytes of workspace. Returns 0, or -1 with a message.
 extern "C" int vcdeploy_plan(int gates, int weight_bytes, int B, int D, const int* device, int wanted, long long* found,
                              char* message, int length) {
     try {
         const Unit unit = gates == 1 ? Unit::vcrnn : gates == 3 ? Unit::vcgru : Unit::vclstm;
-        const Device here{device[0], device[1], std::size_t(device[2]), device[3] != 0};
+        const Device here{device[0], std::size_t(device[1]), device[2] != 0, device[3] != 0};
         const Plan best = plan(unit, std::size_t(weight_bytes), B, D, needs_of(unit, D), here, Path(wanted));
         const long long numbers[] = {int(best.path), best.blocks, best.members, best.alone, best.on_chip,
                                      (long long)best.shared_bytes, (long long)needed_workspace(unit, B, D)};

@@ -71,7 +71,7 @@ VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int
     using Weights = Pack<Weight, Columns>;
     using Numbers = Pack<Real, Columns>;
     const std::size_t gate = std::size_t(D) * D, row = std::size_t(i) * D;
-    constexpr int at_once = Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough bytes under way, and no spills
+    [[maybe_unused]] constexpr int at_once = Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough bytes under way, and no spills
 #pragma unroll at_once
     for (int j = thread() % kWarp * Columns; j < extent; j += kWarp * Columns) {
         Weights of_state[OfState], of_input[OfInput > 0 ? OfInput : 1];

@@ -18,8 +18,9 @@ Path wanted_path() {
     if (!std::strcmp(name, "block")) return Path::block;
     if (!std::strcmp(name, "cluster")) return Path::cluster;
     if (!std::strcmp(name, "grid")) return Path::grid;
+    if (!std::strcmp(name, "grid-off-chip")) return Path::grid_off_chip;
     throw std::invalid_argument(std::string("VCDEPLOY_TENSORRT_PATH is ") + name +
-                                ": choose from auto, block, cluster, grid");
+                                ": choose from auto, block, cluster, grid, grid-off-chip");
 }
 
 class UnitCreator final : public IPluginCreatorV3One {

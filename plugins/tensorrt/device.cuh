@@ -46,7 +46,8 @@ VCDEPLOY_DEVICE void block_barrier() { __syncthreads(); }
 template <Barrier>
 VCDEPLOY_DEVICE void grid_barrier() { cooperative_groups::this_grid().sync(); }
 
-// Clusters came with compute capability 9; for older GPUs the kernels that use them are compiled empty, never launched.
+// Clusters came with compute capability 9. For older GPUs the kernels that use them are compiled to stop at once. PTX for
+// such a one stays so when a driver compiles it for a newer: launch.cu asks what a kernel was compiled for.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define VCDEPLOY_CLUSTERS 1
 template <Barrier>
@@ -64,6 +65,9 @@ VCDEPLOY_DEVICE int cluster_rank() { return 0; }
 template <class T>
 VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int) { return mine; }
 #endif
+
+// Ends the kernel with an error.
+VCDEPLOY_DEVICE void stop() { __trap(); }
 
 VCDEPLOY_DEVICE float shuffle_xor(float value, int lanes) { return __shfl_xor_sync(0xffffffffu, value, lanes); }
 

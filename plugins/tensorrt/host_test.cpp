@@ -150,7 +150,7 @@ void check_fields(IPluginCreatorV3One& creator, const std::string& name) {
     refused({PluginField("epsilon", nullptr, PluginFieldType::kFLOAT32, 1)}, "epsilon must be one number");
     refused({number("lambda", two)}, "no field lambda");
     setenv("VCDEPLOY_TENSORRT_PATH", "fast", 1);
-    refused({}, "VCDEPLOY_TENSORRT_PATH is fast: choose from auto, block, cluster, grid");
+    refused({}, "VCDEPLOY_TENSORRT_PATH is fast: choose from auto, block, cluster, grid, grid-off-chip");
     setenv("VCDEPLOY_TENSORRT_PATH", "grid", 1);
     check(created(creator, {}) != nullptr, name + " with a path of its own");
     unsetenv("VCDEPLOY_TENSORRT_PATH");
@@ -260,9 +260,9 @@ void check_shapes(IPluginV3& plugin, const Kind& kind) {
         auto all = described(kind, shapes_of(kind, 5, B, D), DataType::kFLOAT, DataType::kHALF);
         return build.getWorkspaceSize(all.data(), kind.inputs, all.data() + kind.inputs, kind.outputs);
     };
-    check(workspace(1, 64) >= 4 * 64 * sizeof(float) && workspace(8, 64) == 8 * workspace(1, 64),
-          name + "'s workspace");
-    check(workspace(1, 16384) > 128 * 4 * 16384 * sizeof(float), name + "'s workspace has rooms where D is large");
+    for (const int64_t D : {7, 64, 16384})
+        check(workspace(1, D) > 128 * 4 * D * sizeof(float) && workspace(8, D) - workspace(1, D) > 7 * 4 * D * sizeof(float),
+              name + "'s workspace has rooms, and grows with the sequences");
     check(build.getValidTactics(nullptr, 0) == 0 && build.getNbTactics() == 0, name + " has one tactic");
 }
 

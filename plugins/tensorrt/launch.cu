@@ -21,15 +21,61 @@ struct Kernels {
         }
     }
 
-    static cudaError_t prepare(const Plan& plan, int multiprocessors) {
-        const auto kernel = reinterpret_cast<const void*>(of(plan.path));
-        cudaError_t error =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(plan.shared_bytes));
+    static const void* address(Path path) { return reinterpret_cast<const void*>(of(path)); }
+
+    // The kernel may ask for all the shared memory a block can have, whatever this plan takes: the permission belongs to
+    // the kernel, not to the plan, and one for a smaller D must not take it away from one for a larger.
+    static cudaError_t permit(Path path, std::size_t shared_bytes) {
+        return cudaFuncSetAttribute(address(path), cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes));
+    }
+
+    // How many clusters can be there at once. None where the kernel came as PTX of a GPU without clusters, which a
+    // driver has compiled for one with them; nor on a part of a GPU that has too few multiprocessors side by side.
+    static cudaError_t clusters(const Needs& needs, const Device& device, int& count) {
+        count = 0;
+        cudaFuncAttributes compiled{};
+        cudaError_t error = cudaFuncGetAttributes(&compiled, address(Path::cluster));
+        if (error != cudaSuccess || compiled.ptxVersion < 90 || needs.cluster > device.shared_bytes) return error;
+        if ((error = permit(Path::cluster, device.shared_bytes)) != cudaSuccess) return error;
+        cudaLaunchAttribute attribute{};
+        const cudaLaunchConfig_t config =
+            configured(Path::cluster, needs.cluster_blocks, needs.cluster_blocks, needs.cluster, nullptr, attribute);
+        error = cudaOccupancyMaxActiveClusters(&count, address(Path::cluster), &config);
+        if (error != cudaErrorInvalidClusterSize) return error;
+        count = 0;
+        cudaGetLastError();  // noted, and no fault: another path runs
+        return cudaSuccess;
+    }
+
+    static cudaError_t prepare(const Plan& plan, const Device& device) {
+        cudaError_t error = permit(plan.path, device.shared_bytes);
         if (error != cudaSuccess || plan.path != Path::grid) return error;
         int blocks = 0;  // of a multiprocessor: all blocks of the grid have to be there at once
-        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, plan.shared_bytes);
-        if (error == cudaSuccess && blocks * multiprocessors < plan.blocks) error = cudaErrorCooperativeLaunchTooLarge;
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, address(plan.path), kThreads, plan.shared_bytes);
+        if (error == cudaSuccess && blocks * device.multiprocessors < plan.blocks)
+            error = cudaErrorCooperativeLaunchTooLarge;
         return error;
+    }
+
+    // attribute: what the configuration points to.
+    static cudaLaunchConfig_t configured(Path path, int blocks, int members, std::size_t shared_bytes,
+                                         cudaStream_t stream, cudaLaunchAttribute& attribute) {
+        cudaLaunchConfig_t config{};
+        config.gridDim = dim3(blocks);
+        config.blockDim = dim3(kThreads);
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream;
+        config.attrs = &attribute;
+        config.numAttrs = path == Path::block ? 0 : 1;
+        if (path == Path::cluster) {
+            attribute.id = cudaLaunchAttributeClusterDimension;
+            attribute.val.clusterDim.x = members;
+            attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+        } else if (path == Path::grid) {
+            attribute.id = cudaLaunchAttributeCooperative;
+            attribute.val.cooperative = 1;
+        }
+        return config;
     }
 
     static cudaError_t launch(const Plan& plan, Sizes sizes, float sharpness, float epsilon, const Tensors& tensors,
@@ -50,22 +96,8 @@ struct Kernels {
         call.workspace = static_cast<float*>(workspace);
 
         cudaLaunchAttribute attribute{};
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(plan.blocks);
-        config.blockDim = dim3(kThreads);
-        config.dynamicSmemBytes = plan.shared_bytes;
-        config.stream = stream;
-        config.attrs = &attribute;
-        if (plan.path == Path::cluster) {
-            attribute.id = cudaLaunchAttributeClusterDimension;
-            attribute.val.clusterDim.x = plan.members;
-            attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-            config.numAttrs = 1;
-        } else if (plan.path == Path::grid) {
-            attribute.id = cudaLaunchAttributeCooperative;
-            attribute.val.cooperative = 1;
-            config.numAttrs = 1;
-        }
+        const cudaLaunchConfig_t config =
+            configured(plan.path, plan.blocks, plan.members, plan.shared_bytes, stream, attribute);
         return cudaLaunchKernelEx(&config, of(plan.path), call);
     }
 };
@@ -90,9 +122,12 @@ auto with_kernels(Unit unit, Types types, const Use& use) {
 }
 
 void check(cudaError_t error, const char* what) {
-    if (error != cudaSuccess)
-        throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                                 ")");
+    if (error == cudaSuccess) return;
+    std::string message =
+        std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion)
+        message += "; the plugin was compiled for other GPUs: run `vcdeploy plugin build`";
+    throw std::runtime_error(message);
 }
 
 }  // namespace
@@ -107,13 +142,18 @@ Plan prepared(Unit unit, Types types, int B, int D, Path wanted) {
         check(cudaDeviceGetAttribute(&value, which, device), "the GPU's properties can't be read");
         return value;
     };
-    const Device here{attribute(cudaDevAttrComputeCapabilityMajor), attribute(cudaDevAttrMultiProcessorCount),
-                      std::size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
-                      attribute(cudaDevAttrCooperativeLaunch) != 0};
-    const std::size_t weight_bytes = types == Types::f32 ? 4 : 2;
-    const Plan found = plan(unit, weight_bytes, B, D, needs_of(unit, D), here, wanted);
-    check(with_kernels(unit, types, [&](auto kernels) { return kernels.prepare(found, here.multiprocessors); }),
-          "the kernel can't be launched on this GPU");
+    Device here{attribute(cudaDevAttrMultiProcessorCount),
+                std::size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+                attribute(cudaDevAttrCooperativeLaunch) != 0, attribute(cudaDevAttrClusterLaunch) != 0};
+    constexpr const char* fault = "the kernel can't be launched on this GPU";
+    const Needs needs = needs_of(unit, D);
+    if (here.clusters) {
+        int clusters = 0;
+        check(with_kernels(unit, types, [&](auto kernels) { return kernels.clusters(needs, here, clusters); }), fault);
+        here.clusters = clusters > 0;
+    }
+    const Plan found = plan(unit, types == Types::f32 ? 4 : 2, B, D, needs, here, wanted);
+    check(with_kernels(unit, types, [&](auto kernels) { return kernels.prepare(found, here); }), fault);
     return found;
 }
 

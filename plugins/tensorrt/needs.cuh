@@ -18,12 +18,12 @@ inline Needs needs_of(Unit unit, int D) {
     return unit == Unit::vcrnn ? needs_of<VCRNN>(D) : unit == Unit::vcgru ? needs_of<VCGRU>(D) : needs_of<VCLSTM>(D);
 }
 
-// Bytes of workspace that any plan of so many sequences needs. What fits the shared memory of the smallest GPU needs no
-// rooms there.
+// Bytes of workspace that any plan of so many sequences needs, on any GPU: an engine is built before it is known which
+// plans it will run.
 inline std::size_t needed_workspace(Unit unit, int B, int D) {
-    const int rooms = needs_of(unit, D).grid <= kLeastSharedBytes ? 0 : kMostRooms;
-    const std::size_t numbers = unit == Unit::vcgru ? grid_workspace_numbers<VCGRU>(D, B, rooms)
-                                                    : grid_workspace_numbers<VCRNN>(D, B, rooms);
+    const std::size_t numbers = unit == Unit::vcrnn   ? grid_workspace_numbers<VCRNN>(D, B, kMostRooms)
+                                : unit == Unit::vcgru ? grid_workspace_numbers<VCGRU>(D, B, kMostRooms)
+                                                      : grid_workspace_numbers<VCLSTM>(D, B, kMostRooms);
     return numbers * sizeof(float);
 }
 

@@ -13,20 +13,19 @@ namespace vcdeploy {
 
 enum class Unit { vcrnn, vcgru, vclstm };
 enum class Types { f32, half_weights, half };
-enum class Path { automatic, block, cluster, grid };
+enum class Path { automatic, block, cluster, grid, grid_off_chip };  // the last: grid, its vectors in the workspace
 
 constexpr int kThreads = 512;    // of every block
 constexpr int kWarpsOfBlock = kThreads / 32;
-constexpr std::size_t kLeastSharedBytes = 64 * 1024;  // that a block may ask for, from compute capability 7.5 on
 constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
 
 constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Unit::vcgru ? 3 : 4; }
 
 struct Device {
-    int major;                 // of the compute capability
     int multiprocessors;
     std::size_t shared_bytes;  // that a block may ask for
     bool cooperative;          // grids may have barriers
+    bool clusters;             // blocks may form clusters of Needs::cluster_blocks, and the kernels were compiled for it
 };
 
 // Bytes of shared memory a block needs: what block.cuh, cluster.cuh and grid.cuh say.
@@ -56,7 +55,7 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
     const auto bytes = [&](double active) { return 2.0 * gates_of(unit) * active * active * weight_bytes; };
     const double reading = bytes(D / 2.0) / kBytesAMicrosecond;  // by one multiprocessor
 
-    const bool on_chip = needs.grid <= device.shared_bytes;
+    const bool on_chip = needs.grid <= device.shared_bytes && wanted != Path::grid_off_chip;
     const int most = on_chip ? device.multiprocessors : std::min(device.multiprocessors, kMostRooms);
     const int teams = std::min(B, most);
     const int members = std::min(most / teams, up(D, kWarpsOfBlock));
@@ -68,7 +67,7 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
         grid.alone = int(std::min(double(D), std::sqrt(barriers * kGridBarrier * kBytesAMicrosecond / bytes(1))));
 
     const bool block_runs = needs.block <= device.shared_bytes;
-    const bool cluster_runs = device.major >= 9 && needs.cluster <= device.shared_bytes;
+    const bool cluster_runs = device.clusters && needs.cluster <= device.shared_bytes;
     const bool grid_runs = device.cooperative;
     const double never = HUGE_VAL;
     const double of_block = block_runs ? reading * up(B, device.multiprocessors) : never;
@@ -85,9 +84,11 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
         case Path::block: unless(block_runs, "the path block needs more shared memory than this GPU has"); return block;
         case Path::cluster:
             unless(cluster_runs,
-                   "the path cluster needs compute capability 9 or later, and shared memory for its vectors");
+                   "the path cluster needs compute capability 9 or later, a plugin compiled for it, and shared memory for "
+                   "its vectors");
             return cluster;
         case Path::grid:
+        case Path::grid_off_chip:
             unless(grid_runs, "the path grid needs cooperative launches, which this GPU has not");
             return grid;
         case Path::automatic: break;

@@ -1,8 +1,13 @@
 """Compiles every kernel for every architecture and prints what ptxas says of it, as a page of Markdown (`make ptxas`).
 
 python plugins/tensorrt/ptxas.py [ARCHITECTURE …]      needs nvcc; neither a GPU nor TensorRT
+
+An architecture is compiled once for the same sources and the same nvcc: build/ptxas keeps what was said.
 """
 
+import hashlib
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +16,10 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+KEPT = HERE.parents[1] / "build" / "ptxas"
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "110", "120")
 TYPES = {"fff": "f32", "6__halfff": "half weights", "6__halfS2_f": "half"}  # as names are mangled
+FLAGS = ("-std=c++17", "--expt-relaxed-constexpr", "-Xptxas", "-v", "-c")
 ENTRY = re.compile(
     r"Compiling entry function '_ZN8vcdeploy\d+(?P<path>block|cluster|grid)_kernel"
     r"INS_\d(?P<unit>VC[A-Z]+)E(?P<types>\w+?)EEv"
@@ -21,46 +28,91 @@ ENTRY = re.compile(
     re.DOTALL,
 )
 
+# Of "unit types path": registers, bytes of stack, spilled bytes, bytes of static shared memory.
+Resources = dict[str, list[int]]
 
-def resources(nvcc: str, architecture: str) -> dict[tuple[str, str, str], tuple[int, int, int, int]]:
-    """Of (unit, types, path): registers, bytes of stack, spilled bytes, bytes of static shared memory."""
+
+def find_nvcc() -> str | None:
+    return os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def architectures(nvcc: str) -> list[str]:
+    """Those that this nvcc knows."""
+    known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.split()
+    return [each for each in ARCHITECTURES if f"compute_{each}" in known]
+
+
+def version(nvcc: str) -> str:
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"release ([\d.]+)", said)
+    return found[1] if found else "?"
+
+
+def resources(nvcc: str, architecture: str) -> Resources:
+    """What ptxas says of the kernels for an architecture; an error where nvcc can't compile them."""
+    digest = hashlib.sha256(f"{version(nvcc)} {architecture} {FLAGS}".encode())
+    for file in sorted(path for path in HERE.iterdir() if path.suffix in (".cu", ".cuh", ".h")):
+        digest.update(file.read_bytes())
+    kept = KEPT / f"{architecture}-{digest.hexdigest()[:16]}.json"
+    if kept.is_file():
+        found: Resources = json.loads(kept.read_text())
+        return found
     with tempfile.TemporaryDirectory() as folder:
-        flags = ["-std=c++17", "--expt-relaxed-constexpr", f"-arch=sm_{architecture}", "-Xptxas", "-v", "-c"]
-        command = [nvcc, *flags, str(HERE / "launch.cu"), "-o", f"{folder}/launch.o"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        command = [nvcc, *FLAGS, f"-arch=sm_{architecture}", str(HERE / "launch.cu"), "-o", f"{folder}/launch.o"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"nvcc can't compile launch.cu for sm_{architecture}:\n{done.stderr}")
     found = {}
-    for entry in ENTRY.finditer(said):
+    for entry in ENTRY.finditer(done.stderr):
         shared = re.search(r"(\d+) bytes smem", entry["rest"])
         spilled = int(entry["stores"]) + int(entry["loads"])
-        numbers = int(entry["registers"]), int(entry["stack"]), spilled, int(shared[1]) if shared else 0
-        found[entry["unit"], TYPES[entry["types"]], entry["path"]] = numbers
+        numbers = [int(entry["registers"]), int(entry["stack"]), spilled, int(shared[1]) if shared else 0]
+        found[f"{entry['unit']} | {TYPES[entry['types']]} | {entry['path']}"] = numbers
     if len(found) != 27:
-        raise SystemExit(f"ptxas named {len(found)} kernels for sm_{architecture}, not 27:\n{said}")
+        raise SystemExit(f"ptxas named {len(found)} kernels for sm_{architecture}, not 27:\n{done.stderr}")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(found))
     return found
 
 
-def main() -> None:
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout)
-    known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.split()
-    architectures = sys.argv[1:] or [each for each in ARCHITECTURES if f"compute_{each}" in known]
-    tables = {each: resources(nvcc, each) for each in architectures}
-    spilling = [f"{key} on sm_{each}" for each, table in tables.items() for key, row in table.items() if any(row[1:3])]
-    print("# What ptxas says of the kernels\n")
-    print(f"Registers a thread, of the 128 that blocks of 512 threads leave; nvcc {version[1] if version else '?'}.")
-    print("Written by `make ptxas`. Compiled, not run on a GPU.\n")
-    print("| unit | types | path | " + " | ".join(f"sm_{each}" for each in architectures) + " |")
-    print("|---|---|---|" + "---|" * len(architectures))
-    for key in sorted(tables[architectures[0]]):
-        cells = [
-            "-" if key[2] == "cluster" and int(each) < 90 else str(table[key][0]) for each, table in tables.items()
-        ]
-        print(f"| {' | '.join([*key, *cells])} |")
+def spills(tables: dict[str, Resources]) -> list[str]:
+    """The kernels that have a stack frame, or keep registers in memory."""
+    return [f"{key} on sm_{each}" for each, table in tables.items() for key, row in table.items() if any(row[1:3])]
+
+
+def page(nvcc_version: str, tables: dict[str, Resources]) -> str:
+    """tables: by architecture."""
     shared = ", ".join(map(str, sorted({row[3] for table in tables.values() for row in table.values()})))
-    print(f"\nStatic shared memory: {shared} bytes; the vectors are dynamic (docs/tensorrt.md).")
-    print(f"Stack frames and spills: {'; '.join(spilling) if spilling else 'none, in any of them'}.")
-    print("Clusters are compiled empty below sm_90 (-).")
-    if spilling:
+    lines = [
+        "# What ptxas says of the kernels",
+        "",
+        f"Registers a thread, of the 128 that blocks of 512 threads leave; nvcc {nvcc_version}.",
+        "Written by `make ptxas`. Compiled, not run on a GPU.",
+        "",
+        "| unit | types | path | " + " | ".join(f"sm_{each}" for each in tables) + " |",
+        "|---|---|---|" + "---|" * len(tables),
+    ]
+    for key in sorted(next(iter(tables.values()))):
+        cells = [
+            "-" if key.endswith("cluster") and int(each) < 90 else str(table[key][0]) for each, table in tables.items()
+        ]
+        lines.append(f"| {' | '.join([key, *cells])} |")
+    lines += [
+        "",
+        f"Static shared memory: {shared} bytes; the vectors are dynamic (docs/tensorrt.md).",
+        f"Stack frames and spills: {'; '.join(spills(tables)) or 'none, in any of them'}.",
+        "Clusters are compiled to stop at once below sm_90 (-).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    nvcc = find_nvcc()
+    if nvcc is None:
+        raise SystemExit("nvcc was not found: install the CUDA toolkit, or set CUDACXX")
+    tables = {each: resources(nvcc, each) for each in sys.argv[1:] or architectures(nvcc)}
+    print(page(version(nvcc), tables), end="")
+    if spills(tables):
         raise SystemExit(1)
 
 

@@ -13,7 +13,16 @@ from vcdeploy import cli, tensorrt_plugin
 from vcdeploy.bench import gpu_check, gpu_trial
 from vcdeploy.errors import VcdeployError
 
-BENCH = {"baseline": "torch gru", "contenders": [{"name": "tensorrt f32", "scenarios": {"step": {"ratio": 3.14}}}]}
+FIGURES = {
+    "p50": 1.25, "p90": 2, "p99": 3, "device": {"p50": 1, "p90": 1, "p99": 1.5}, "ratio": 3.14, "m": {"mean": 0.4},
+    "bytes_per_step": 4.17e6, "bandwidth_share": 0.5,
+}  # fmt: skip
+BENCH = {
+    "baseline": "torch gru",
+    "model": {"unit": "vcgru", "dim": 1024},
+    "contenders": [{"name": "tensorrt f32", "scenarios": {"step": FIGURES}}],
+    "left_out": {"onnxruntime gru": "it is not here"},
+}
 
 
 def check(folder: Path, *words: str) -> Result:
@@ -42,7 +51,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
         started.append(command)
         if "vcdeploy.bench.gpu_trial" in command:
             case = json.loads(command[-1])
-            assert command[0].endswith("sanitizer") or environment["VCDEPLOY_TENSORRT_PATH"] == case["path"]
+            assert environment["VCDEPLOY_TENSORRT_PATH"] == case["path"]
             return 0, "\n" + json.dumps(gpu_trial.main(case)), ""
         Path(command[command.index("--json") + 1]).write_text(json.dumps(BENCH))
         return 0, "", ""
@@ -57,26 +66,96 @@ def test_a_whole_check(here: list[list[str]], tmp_path: Path, monkeypatch: pytes
     result = check(tmp_path, "--quick")
     report = json.loads((tmp_path / "report.json").read_text())
     states = {step["name"]: step["state"] for step in report["steps"]}
-    for unit in gpu_check.UNITS:
-        for precision in gpu_check.PRECISIONS:
-            for path in gpu_check.PATHS:
+    for path in ("auto", *gpu_check.PATHS):
+        for unit in gpu_check.UNITS:
+            for precision in gpu_check.PRECISIONS:
                 assert states[f"tensorrt {unit}-7 {precision} {path}"] == "passed"
+    for path in gpu_check.PATHS:
+        for tool in gpu_check.TOOLS:
+            assert states[f"compute-sanitizer {tool} {path}"] == "passed"
     # ONNX Runtime has no GPU provider here: that is a failure of the check, and the others went on.
-    assert states["onnxruntime:cuda vcgru-97 f32 auto"] == "failed"
-    assert states["compute-sanitizer racecheck"] == states["bench m = 0.4"] == "passed"
-    assert next(command[:3] for command in here if "--tool" in command) == [
-        "/opt/compute-sanitizer",
-        "--tool",
-        "memcheck",
-    ]
-    assert result.exit_code == 1 and not report["passed"]
-    assert "2 of 31 steps failed: please attach" in result.stderr
+    assert states["onnxruntime:cuda vcgru-97 f32"] == "failed" and states["bench m = 0.4"] == "passed"
+    sanitized = [command for command in here if "--tool" in command]
+    assert sanitized[0][:5] == ["/opt/compute-sanitizer", "--tool", "memcheck", "--kernel-name", "kns=vcdeploy"]
+    assert result.exit_code == 1 and not report["passed"] and report["finished"]
+    assert "2 of 46 steps failed: please attach" in result.stderr
     text = (tmp_path / "report.md").read_text()
-    assert (
-        "Stand-in GPU, compute capability 8.9" in text
-        and "| bench m = 0.4 | passed | times of torch gru: tensorrt f32 3.1 |" in text
-    )
+    assert "Stand-in GPU, compute capability 8.9" in text and "did not come to its end" not in text
+    assert "| bench m = 0.4 | passed | times of torch gru: tensorrt f32 3.1 |" in text
+    assert "| tensorrt f32 | step | 0.40 | 1.2 | 2.0 | 3.0 | 1.0 | 1.5 | 3.14 | 4.17 | 50% |" in text
+    assert "left out: onnxruntime gru: it is not here" in text
     assert report["machine"]["gpu"]["name"] == "Stand-in GPU"
+
+
+def test_a_fault_of_the_check_itself_stops_nothing(
+    here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = gpu_check._run
+
+    def broken(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+        return (0, "no JSON", "") if "vcdeploy.bench.gpu_trial" in command else run(command, environment)
+
+    monkeypatch.setattr(gpu_check, "_run", broken)
+    assert check(tmp_path, "--quick").exit_code == 1
+    states = {step["name"]: step["state"] for step in json.loads((tmp_path / "report.json").read_text())["steps"]}
+    assert states["tensorrt vcrnn-7 f32 block"] == "failed" and states["bench m = 0.4"] == "passed"
+    assert "JSONDecodeError" in (tmp_path / "report.md").read_text()
+
+
+def test_a_check_that_is_stopped_leaves_what_it_found(
+    here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = gpu_check._run
+
+    def stopped(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+        if len(here) == 3:
+            raise KeyboardInterrupt
+        return run(command, environment)
+
+    monkeypatch.setattr(gpu_check, "_run", stopped)
+    assert check(tmp_path, "--quick").exit_code != 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert len(report["steps"]) == 4 and not report["finished"] and not report["passed"]
+    assert "did not come to its end" in (tmp_path / "report.md").read_text()
+
+
+def test_a_plugin_that_does_not_compile_is_in_the_report(
+    here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise VcdeployError("the plugin did not compile")
+
+    monkeypatch.setattr(gpu_check, "missing", list)
+    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+    monkeypatch.setattr(gpu_check.plugin_build, "build", refuse)
+    assert check(tmp_path).exit_code == 1
+    assert "| plugin | failed | the plugin did not compile |" in (tmp_path / "report.md").read_text()
+    assert not here
+
+
+def test_a_report_that_can_not_be_written(here: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = check(tmp_path / "file", "--quick")
+    assert result.exit_code == 1 and "could not write" in result.stderr
+    result = CliRunner().invoke(cli.main, ["gpu-check", "-o", "figures.json"])
+    assert result.exit_code == 1 and "name the report, such as figures.md" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "said"),
+    [
+        ((9, "========= Race reported", ""), "failed", "ended with 9: ========= Race reported"),
+        ((0, "========= ERROR SUMMARY: 0 errors", ""), "failed", "the trial said nothing"),
+        ((0, '{"state": "skipped", "detail": "no", "data": {}}\n========= 0 errors', ""), "skipped", "no"),
+    ],
+)
+def test_the_sanitizers_word_counts(
+    answer: tuple[int, str, str], state: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check.shutil, "which", lambda name: name)
+    monkeypatch.setattr(gpu_check, "_run", lambda *_: answer)
+    step = gpu_check._sanitize("racecheck", "racecheck", "grid")
+    assert step.state == state and said in step.detail
 
 
 def trial(**change: Any) -> dict[str, Any]:
@@ -117,7 +196,7 @@ def test_a_path_this_gpu_has_not_is_skipped(
 def test_the_plugin_says_it_in_these_words() -> None:
     """What tells a path that can't run from one that fails."""
     source = (Path(__file__).parents[2] / "plugins" / "tensorrt" / "plan.h").read_text()
-    for path in gpu_check.PATHS[1:]:
+    for path in ("block", "cluster", "grid"):
         assert f'"the path {path} needs' in source
 
 
@@ -126,7 +205,7 @@ def test_a_trial_that_crashes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         return subprocess.CompletedProcess([], -11, "", "CUDA error: illegal address\n")
 
     monkeypatch.setattr(subprocess, "run", crash)
-    step = gpu_check._trial("tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
+    step = gpu_check._trial("a trial", "tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
     assert (step.state, step.detail) == ("failed", "ended with -11: CUDA error: illegal address")
 
 
@@ -135,5 +214,5 @@ def test_a_trial_that_hangs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         raise subprocess.TimeoutExpired("trial", 1)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    step = gpu_check._trial("tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
+    step = gpu_check._trial("a trial", "tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
     assert step.state == "failed" and "a kernel may wait for ever" in step.detail

@@ -223,3 +223,49 @@ def test_settings_that_do_not_go_together(options: list[str], said: str, source:
     assert result.exit_code == 1
     assert said in result.stderr
     assert names(source.parent) == {"best.safetensors"}
+
+
+def test_an_exported_file_will_do(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in.install(monkeypatch, tmp_path)
+    file = tmp_path / "mine.onnx"
+    assert run(source, "-o", file, "--precision", "f16").exit_code == 0
+    result = run(file, "--trt")
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "mine-trt"
+    manifest = manifest_of(folder)
+    assert (folder / "model.onnx").read_bytes() == file.read_bytes()
+    assert (manifest["precision"], manifest["opset"]) == ("f16", 18)
+    assert manifest["checkpoint"] == {"name": "mine.onnx", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    tokens = [1, 2, 3]
+    texts = [list(vcdeploy.load(each, backend).generate(tokens, 20)) for each, backend in
+             ((file, "native"), (folder, "tensorrt"))]  # fmt: skip
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_model_that_ships_goes_to_the_folder_one_is_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("irish", "--trt")
+    assert result.exit_code == 3, result.output
+    assert names(tmp_path / "irish-trt") == FILES
+    assert manifest_of(tmp_path / "irish-trt")["precision"] == "f16"
+    assert result.stdout.splitlines()[-1] == "vcdeploy export irish-trt --trt"
+
+
+def test_exported_files_that_will_not_do(source: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.onnx"
+    assert run(source, "-o", file, "--precision", "int8").exit_code == 0
+    for words, said in (
+        ([file, "--trt"], "--trt takes --precision f32 or f16, not int8"),
+        ([file], "is the model itself"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 1 and said in result.stderr
+    (tmp_path / "foreign.onnx").write_bytes(b"no ONNX at all")
+    result = run(tmp_path / "foreign.onnx", "--trt")
+    assert result.exit_code == 1 and "is not a whole ONNX file" in result.stderr
+    graph = onnx.helper.make_graph([], "foreign", [], [])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "foreign.onnx")
+    result = run(tmp_path / "foreign.onnx", "--trt")
+    assert result.exit_code == 1 and "foreign.onnx" in result.stderr
+    assert not (tmp_path / "mine-trt").exists() and not (tmp_path / "foreign-trt").exists()

@@ -61,7 +61,7 @@ def tools(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 def test_build_and_path(tools: Callable[..., Path], tmp_path: Path, sources: Path) -> None:
     log = tools()
     assert run("path").exit_code == 1
-    result = run("build", "--arch", "80;90")
+    result = run("build", "--arch", "80,90")
     assert result.exit_code == 0, result.output
     library = Path(result.stdout.strip())
     assert library.is_file() and library.is_relative_to(tmp_path / "cache" / "vcdeploy" / "plugin")
@@ -76,6 +76,19 @@ def test_build_and_path(tools: Callable[..., Path], tmp_path: Path, sources: Pat
     # Other sources, another library: this one is not theirs.
     (sources / "CMakeLists.txt").write_text("project(two)\n")
     assert run("path").exit_code == 1
+
+
+@pytest.mark.parametrize("arch", ["sm_89", "8.9", "89 90", "", "native,80", "hopper"])
+def test_an_architecture_that_is_none(arch: str, tools: Callable[..., Path]) -> None:
+    log = tools()
+    result = run("build", "--arch", arch)
+    assert result.exit_code == 1 and "which is no architecture: give compute capabilities" in result.stderr
+    assert not log.exists()
+
+
+def test_architectures_as_cmake_wants_them() -> None:
+    assert plugin_build.read_architectures("80, 90a-real;120-virtual") == "80;90a-real;120-virtual"
+    assert plugin_build.read_architectures("native") == "native"
 
 
 def test_what_is_missing_is_named_with_what_brings_it(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

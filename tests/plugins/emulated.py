@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import Case
+from cases import GATES, Case
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,9 @@ TYPES: dict[str, tuple[type[np.floating[Any]], type[np.floating[Any]]]] = {
     "f64": (np.float64, np.float64),
 }
 SCOPES = ("block", "cluster", "grid")
-BARRIERS = ("started", "partials", "masked", "reset", "gathered", "fresh", "alone", "next")
+KERNELS = ROOT / "plugins" / "tensorrt"
+ENUM = (KERNELS / "device.cuh").read_text().partition("enum class Barrier {")[2].partition("}")[0]
+BARRIERS = re.findall(r"^    (\w+), +// ", ENUM, re.MULTILINE)
 
 
 class EmulatorFault(Exception):
@@ -38,7 +41,8 @@ def library() -> Any:
     if not (cmake and ninja and compiler):
         pytest.skip("needs cmake, ninja and a C++ compiler to build the emulator")
     build = ROOT / "build" / "emulator"
-    configure = [cmake, "-S", str(ROOT / "plugins" / "emulator"), "-B", str(build), "-G", "Ninja"]
+    headers = f"-DTENSORRT_INCLUDE_DIR={os.environ.get('TENSORRT_INCLUDE_DIR', '')}"  # for `enqueue`
+    configure = [cmake, "-S", str(ROOT / "plugins" / "emulator"), "-B", str(build), "-G", "Ninja", headers]
     for command in (configure, [cmake, "--build", str(build)]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -61,30 +65,36 @@ class Launch:
     without: tuple[str, str] | None = None  # a barrier to leave out: scope and name
 
 
-def emulate(
-    case: Case, inputs: list[NDArray[Any]], launch: Launch, epsilon: float
-) -> tuple[list[NDArray[Any]], set[tuple[str, str]]]:
-    """The op's outputs (all NaN before the kernel runs), and the barriers that were passed."""
-    weight, activation = TYPES[launch.types]
+def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any]], Any, Any]:
+    """T, B, D; the outputs, all NaN; the addresses of X, H0, U, V, u, v, b, C0, Y, H, M, C, and the bytes of each."""
+    weight, activation = TYPES[types]
     X, H0, U, V, u, v, b, *cell = (
         np.ascontiguousarray(each, weight if k in (2, 3) else activation) for k, each in enumerate(inputs)
     )
     T, B, D = X.shape
     outputs = [np.full(shape, np.nan, activation) for shape in ((T, B, D), (B, D), (T, B), *(c.shape for c in cell))]
-    tensors = [X, H0, U, V, u, v, b, *cell, *outputs]
-    addresses: list[int | None] = [each.ctypes.data for each in tensors]
-    if not cell:  # neither C0 nor C
-        addresses = [*addresses[:7], None, *addresses[7:], None]
-    pointers = (ctypes.c_void_p * 12)(*addresses)
+    none = () if cell else (None,)  # neither C0 nor C
+    tensors = [X, H0, U, V, u, v, b, *cell, *none, *outputs, *none]
+    pointers = (ctypes.c_void_p * 12)(*(each if each is None else each.ctypes.data for each in tensors))
+    pointers.kept = tensors  # as long as their addresses are
+    lengths = (ctypes.c_longlong * 12)(*(0 if each is None else each.nbytes for each in tensors))
+    return (ctypes.c_int * 3)(T, B, D), outputs, pointers, lengths
+
+
+def emulate(
+    case: Case, inputs: list[NDArray[Any]], launch: Launch, epsilon: float
+) -> tuple[list[NDArray[Any]], set[tuple[str, str]]]:
+    """The op's outputs (all NaN before the kernel runs), and the barriers that were passed."""
+    sizes, outputs, pointers, _ = _call(inputs, launch.types)
     scope, name = launch.without or ("block", None)
     barrier = -1 if name is None else BARRIERS.index(name)
-    options = (launch.threads, launch.members, launch.teams or B, launch.alone, launch.wide, launch.on_chip)
+    options = (launch.threads, launch.members, launch.teams or sizes[1], launch.alone, launch.wide, launch.on_chip)
     passed, message = (ctypes.c_int * 32)(), ctypes.create_string_buffer(300)
     count = library().vcdeploy_emulate(
         case.unit.encode(),
         launch.path.encode(),
         launch.types.encode(),
-        (ctypes.c_int * 3)(T, B, D),
+        sizes,
         (ctypes.c_double * 2)(case.sharpness, epsilon),
         pointers,
         (ctypes.c_int * 8)(*options, SCOPES.index(scope), barrier),
@@ -114,19 +124,101 @@ class Plan:
 
 @dataclass(frozen=True)
 class Gpu:
-    """As far as a plan depends on it."""
+    """As far as a plan or a launch depends on it."""
 
-    major: int
     multiprocessors: int
     shared_bytes: int
+    clusters: bool = False
     cooperative: bool = True
+    compiled_for: int = 90  # the architecture of the kernels' PTX; 0: none that this GPU runs
+    most_of_a_cluster: int = 8  # blocks that fit side by side
+
+    def take(self) -> None:
+        """Make it the one that launches go to; it has given no kernel more shared memory yet."""
+        library().vcdeploy_gpu(
+            (ctypes.c_int * 6)(
+                self.multiprocessors,
+                self.shared_bytes,
+                self.cooperative,
+                self.clusters,
+                self.compiled_for,
+                self.most_of_a_cluster,
+            )
+        )
+
+
+WANTED = ("automatic", *PATHS, "grid-off-chip")
 
 
 def plan(gates: int, weight_bytes: int, B: int, D: int, gpu: Gpu, wanted: str = "automatic") -> Plan:
-    device = (ctypes.c_int * 4)(gpu.major, gpu.multiprocessors, gpu.shared_bytes, gpu.cooperative)
+    device = (ctypes.c_int * 4)(gpu.multiprocessors, gpu.shared_bytes, gpu.cooperative, gpu.clusters)
     found, message = (ctypes.c_longlong * 7)(), ctypes.create_string_buffer(300)
-    paths = ("automatic", *PATHS)
-    if library().vcdeploy_plan(gates, weight_bytes, B, D, device, paths.index(wanted), found, message, len(message)):
+    if library().vcdeploy_plan(gates, weight_bytes, B, D, device, WANTED.index(wanted), found, message, len(message)):
         raise ValueError(message.value.decode())
     path, blocks, members, alone, on_chip, shared_bytes, workspace_bytes = found
-    return Plan(paths[path], blocks, members, alone, bool(on_chip), shared_bytes, workspace_bytes)
+    return Plan(WANTED[path], blocks, members, alone, bool(on_chip), shared_bytes, workspace_bytes)
+
+
+def launch(
+    case: Case,
+    inputs: list[NDArray[Any]],
+    types: str,
+    epsilon: float,
+    wanted: str = "automatic",
+    seed: int = 1,
+    between: int = 0,
+) -> tuple[list[NDArray[Any]], Plan]:
+    """The op's outputs by plugins/tensorrt/launch.cu on the GPU that was taken, and the plan it made.
+
+    between: the dimensions of another layer, which is prepared before this one is launched; 0 for none.
+    """
+    sizes, outputs, pointers, lengths = _call(inputs, types)
+    found, message = (ctypes.c_longlong * 6)(), ctypes.create_string_buffer(300)
+    if library().vcdeploy_launch(
+        list(GATES).index(case.unit),
+        list(TYPES).index(types),
+        sizes,
+        (ctypes.c_double * 2)(case.sharpness, epsilon),
+        pointers,
+        lengths,
+        WANTED.index(wanted),
+        between,
+        ctypes.c_ulonglong(seed),
+        found,
+        message,
+        len(message),
+    ):
+        raise ValueError(message.value.decode())
+    path, blocks, members, alone, on_chip, shared_bytes = found
+    return outputs, Plan(WANTED[path], blocks, members, alone, bool(on_chip), shared_bytes, 0)
+
+
+def enqueue(
+    case: Case, inputs: list[NDArray[Any]], types: str, epsilon: float, most: tuple[int, int], seed: int = 1
+) -> list[NDArray[Any]]:
+    """The op's outputs by the plugin itself, from its creator to enqueue, on the GPU that was taken.
+
+    most: T and B of the profile. Needs TensorRT's headers.
+    """
+    if not os.environ.get("TENSORRT_INCLUDE_DIR"):
+        pytest.skip("needs TensorRT's headers: set TENSORRT_INCLUDE_DIR to the folder that holds NvInfer.h")
+    _, outputs, pointers, _ = _call(inputs, types)
+    tensors = [each for each in pointers.kept if each is not None]
+    shapes = [size for each in tensors for size in (*each.shape, 0, 0)[:3]]
+    message = ctypes.create_string_buffer(300)
+    if library().vcdeploy_enqueue(
+        list(GATES).index(case.unit),
+        (ctypes.c_float * 2)(case.sharpness, epsilon),
+        (ctypes.c_int * 2)(*most),
+        len(inputs),
+        len(outputs),
+        (ctypes.c_void_p * len(tensors))(*(each.ctypes.data for each in tensors)),
+        (ctypes.c_int * len(tensors))(*(each.ndim for each in tensors)),
+        (ctypes.c_longlong * len(shapes))(*shapes),
+        (ctypes.c_int * len(tensors))(*(each.dtype == np.float16 for each in tensors)),
+        ctypes.c_ulonglong(seed),
+        message,
+        len(message),
+    ):
+        raise ValueError(message.value.decode())
+    return outputs

@@ -154,8 +154,13 @@ def test_files_that_are_not_those_of_the_manifest(make: Make) -> None:
     with pytest.raises(VcdeployError, match=r"model\.plan is not the file that manifest\.json tells of: run vcdeploy"):
         vcdeploy.load(folder, "tensorrt")
     (folder / "model.plan").unlink()
-    with pytest.raises(VcdeployError, match=r"cannot read .*model\.plan"):
+    with pytest.raises(VcdeployError, match=r"cannot read .*model\.plan .*: run vcdeploy export .* --trt"):
         vcdeploy.load(folder, "tensorrt")
+    with (folder / "model-tensorrt.onnx").open("ab") as file:
+        file.write(b"more")
+    for act in (lambda: vcdeploy.load(folder, "tensorrt"), lambda: tensorrt_bundle.finish(folder, lambda _: None)):
+        with pytest.raises(VcdeployError, match=r"model-tensorrt\.onnx is not the file .*: make the bundle anew"):
+            act()
     (folder / "manifest.json").write_text('{"files": {}}')
     with pytest.raises(VcdeployError, match="says nothing of TensorRT"):
         vcdeploy.load(folder, "tensorrt")

@@ -42,9 +42,9 @@ def train(
 ) -> None:
     """Measure how fast one layer trains: forward and backward, tokens a second.
 
-    The unit's ops run beside the reference and torch.nn.RNN, GRU and LSTM of the same size, each in a process of its own,
-    once a round and one at a time. A ratio is the median over the rounds, each within one round. CPU time counts the
-    processor's work alone and says more than the clock on a busy machine. The last line of the output is one JSON
+    The unit's ops run beside the reference and torch.nn.RNN, GRU and LSTM of the same size, each in a process of its
+    own, once a round and one at a time. A ratio is the median over the rounds, each within one round. CPU time counts
+    the processor's work alone and says more than the clock on a busy machine. The last line of the output is one JSON
     document.
     """
     from rich.console import Console

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcdeploy import extras, zoo
+from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Write a model as an ONNX file.")
-@click.argument("model", default=zoo.DEFAULT)
+@click.argument("model", type=ModelName(), default=zoo.DEFAULT)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               help="The file to write. [default: beside MODEL (here, if that ships), named after it]")  # fmt: skip
 @click.option("--precision", type=click.Choice(["f32", "f16", "bf16", "int8"]),
@@ -170,7 +171,10 @@ def _finish(
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
-    outcome = tensorrt_bundle.finish(folder, tell, *ranges)
+    try:
+        outcome = tensorrt_bundle.finish(folder, tell, *ranges)
+    except OSError as error:
+        raise VcdeployError(f"could not write {error.filename or folder}: {error.strerror or error}") from error
     if document is not None:
         trt = tensorrt_bundle.to_json(folder, outcome)
         click.echo(json.dumps({**document, "tensorrt": trt}, ensure_ascii=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,34 +18,42 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default="gpu-check.md",
               show_default=True, help="The report; beside it, with the ending .json, all the figures.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="One size and one m: some minutes instead of an hour or so.")
-@click.pass_context
-def gpu_check(ctx: click.Context, output: Path, quick: bool) -> None:
+def gpu_check(output: Path, quick: bool) -> None:
     """Try everything that needs a GPU, and write a report.
 
     Builds the plugin and engines, holds every unit, precision and kernel path to PyTorch, captures CUDA graphs, runs
-    compute-sanitizer where it is installed, and measures the speed by m. The exit code is 0 only if nothing failed.
-    Without a GPU it says what it would do and what is missing, with exit code 1. Not run on a GPU yet.
+    compute-sanitizer where it is installed, and measures the speed by m. A step that fails stops no other, and the
+    report is written after each. The exit code is 0 only if nothing failed. Without a GPU it says what it would do and
+    what is missing, with exit code 1. Not run on a GPU yet.
     """
     from vcdeploy.bench import gpu_check as check
     from vcdeploy.files import write_atomically
 
+    figures = output.with_suffix(".json")
+    if figures == output:
+        raise VcdeployError(
+            f"-o {output} is where the figures go: name the report, such as {output.with_suffix('.md')}"
+        )
     if gaps := check.missing():
         click.echo("on a machine with a GPU this would:")
         for line in check.plan(quick):
             click.echo(f"  {line}")
         raise VcdeployError("gpu-check can't run here; missing:\n  " + "\n  ".join(gaps))
 
-    def tell(step: Step) -> None:
+    def write(report: dict[str, Any]) -> None:
+        try:
+            write_atomically(output, check.text(report).encode())
+            write_atomically(figures, (json.dumps(report, indent=1) + "\n").encode())
+        except OSError as error:
+            raise VcdeployError(f"could not write {output}: {error.strerror or error}") from error
+
+    def tell(step: Step, report: dict[str, Any]) -> None:
         click.secho(f"{step.state:8}", fg={"passed": "green", "failed": "red"}.get(step.state, "yellow"), nl=False)
         click.echo(f"{step.name}: {step.detail}")
+        write(report)
 
-    report = check.run(quick, tell)
-    try:
-        write_atomically(output, check.text(report).encode())
-        write_atomically(output.with_suffix(".json"), (json.dumps(report, indent=1) + "\n").encode())
-    except OSError as error:
-        raise VcdeployError(f"could not write {output}: {error.strerror or error}") from error
-    click.echo(f"wrote {output} and {output.with_suffix('.json')}")
+    write(report := check.run(quick, tell))
+    click.echo(f"wrote {output} and {figures}")
     if not report["passed"]:
         failed = sum(step["state"] == "failed" for step in report["steps"])
         raise VcdeployError(f"{failed} of {len(report['steps'])} steps failed: please attach {output} to an issue")

@@ -14,7 +14,7 @@ def plugin() -> None:
 
 @plugin.command()
 @click.option("--arch", metavar="LIST",
-              help="GPU architectures, such as 80;90, or native: this one's. [default: all nvcc knows]")  # fmt: skip
+              help="GPU architectures, such as 80,90, or native: this one's. [default: all nvcc knows]")  # fmt: skip
 def build(arch: str | None) -> None:
     """Compile the plugin with the nvcc and the TensorRT headers that are here; no GPU is needed.
 

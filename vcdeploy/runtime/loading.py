@@ -349,7 +349,8 @@ class _OnnxSource:
             extras.require(module, for_="a model's weights in PyTorch")
         from vcdeploy.training.checkpoint import Checkpoint
 
-        config = {"dropout": 0.0, **self.config}
+        config = dict(self.config)
+        config.setdefault("dropout", 0.0)
         return Checkpoint(config, self.vocab, self.network().state_dict(), {}, config.get("training") or {})
 
     def network(self) -> Any:

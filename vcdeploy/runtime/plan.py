@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcdeploy import tensorrt_plugin
 from vcdeploy.errors import VcdeployError
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_checked(folder: Path, manifest: dict[str, Any], name: str) -> bytes:
     """A file of a bundle, which must be the one its manifest tells of."""
     path = folder / name
+    ways = {PLAN: f"run {rebuild_command(folder)}", tensorrt_plugin.CORE: tensorrt_plugin.HOW_TO_BUILD}
+    mend = ways.get(name, "make the bundle anew with `vcdeploy export CHECKPOINT --trt`")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
+        raise VcdeployError(f"cannot read {path} ({error.strerror or error}): {mend}") from error
     if (manifest["files"].get(name) or {}).get("sha256") != hashlib.sha256(content).hexdigest():
-        raise VcdeployError(f"{path} is not the file that {MANIFEST} tells of: run {rebuild_command(folder)}")
+        raise VcdeployError(f"{path} is not the file that {MANIFEST} tells of: {mend}")
     return content
 
 

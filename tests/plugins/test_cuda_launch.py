@@ -1,0 +1,139 @@
+"""plugins/tensorrt/launch.cu, and the plugin, on the emulated GPU: the plan, the launch as CUDA checks it, the kernel.
+
+With the threads, the members and the memory that a real GPU would get; CUDA's part is plugins/emulator/cuda_runtime.cpp
+(not run on a GPU).
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import EPSILON, GATES, Case
+from numpy.typing import NDArray
+from plugins.emulated import WANTED, Gpu, Launch, emulate, enqueue, launch
+
+GPU = Gpu(9, 227 << 10, clusters=True)
+WITHOUT_CLUSTERS = Gpu(5, 99 << 10)
+
+
+def arrays(case: Case) -> list[NDArray[Any]]:
+    return [each.numpy() for each in case.inputs(torch.float32)]
+
+
+def same_bits(some: list[NDArray[Any]], others: list[NDArray[Any]]) -> bool:
+    return all(one.tobytes() == other.tobytes() for one, other in zip(some, others, strict=True))
+
+
+@pytest.mark.parametrize("types", ["f32", "half-weights", "half"])
+@pytest.mark.parametrize("unit", GATES)
+def test_every_path_is_launched_right(unit: str, types: str) -> None:
+    """The same bits as the kernel alone, for a batch and for one sequence, which may go on in one block."""
+    for B in (3, 1):
+        case = Case(unit, 4, B, 40, "ragged", 1.0)
+        wanted, _ = emulate(case, arrays(case), Launch("block", types, threads=512), EPSILON)
+        for path in WANTED:
+            GPU.take()
+            got, plan = launch(case, arrays(case), types, EPSILON, path, seed=B)
+            assert same_bits(got, wanted), (path, B)
+            assert path in ("automatic", plan.path) or (path, plan.on_chip) == ("grid-off-chip", False)
+            assert plan.path != "grid" or (plan.alone > 0) == (B == 1)
+
+
+def test_more_sequences_than_multiprocessors() -> None:
+    case = Case("vcgru", 3, 7, 33, "ragged", 0.5)
+    wanted, _ = emulate(case, arrays(case), Launch("block", threads=512), EPSILON)
+    WITHOUT_CLUSTERS.take()
+    for path in ("automatic", "block", "grid", "grid-off-chip"):
+        assert same_bits(launch(case, arrays(case), "f32", EPSILON, path)[0], wanted), path
+
+
+@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize(("T", "B"), [(0, 2), (3, 0), (0, 0)])
+def test_without_steps_or_sequences_the_states_are_copied(unit: str, T: int, B: int) -> None:
+    case = Case(unit, T, B, 7, "ragged", 1.0)
+    GPU.take()
+    inputs = arrays(case)
+    (_, H, _, *C), _ = launch(case, inputs, "f32", EPSILON)
+    assert same_bits([H, *C], [inputs[1], *inputs[7:]])
+
+
+@pytest.mark.parametrize("path", ["block", "cluster", "grid"])
+def test_a_small_state_takes_no_shared_memory_from_a_large_one(path: str) -> None:
+    """The permission is the kernel's: more than 48 KB must stay allowed when the next layer needs little."""
+    case = Case("vcgru", 1, 1, 1760, "zero", 1.0)
+    GPU.take()
+    _, plan = launch(case, arrays(case), "half-weights", EPSILON, path, between=7)
+    assert plan.shared_bytes > 48 << 10
+
+
+def test_weights_at_any_address() -> None:
+    """16 bytes at a time only where rows begin at multiples of 16."""
+    case = Case("vcgru", 3, 2, 64, "ragged", 1.0)
+    inputs = arrays(case)
+    wanted, _ = emulate(case, inputs, Launch("block", threads=512, wide=False), EPSILON)
+    for k in (2, 3):
+        moved = np.empty(inputs[k].size + 1, np.float32)[1:].reshape(inputs[k].shape)
+        moved[...] = inputs[k]
+        assert moved.ctypes.data % 16
+        inputs[k] = moved
+    GPU.take()
+    assert same_bits(launch(case, inputs, "f32", EPSILON)[0], wanted)
+
+
+MIDDLING = Case("vcgru", 1, 1, 384, "zero", 1.0)  # a cluster's, where there are any
+
+
+def test_clusters_are_taken_where_the_gpu_and_the_kernels_have_them() -> None:
+    Gpu(132, 227 << 10, clusters=True).take()
+    assert launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON)[1].path == "cluster"
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [
+        Gpu(132, 227 << 10, clusters=True, compiled_for=80),  # by a driver, from PTX of an older GPU
+        Gpu(132, 227 << 10, clusters=True, most_of_a_cluster=4),  # a part of a GPU
+        Gpu(132, 227 << 10),
+    ],
+)
+def test_no_cluster_is_launched_where_none_can_run(gpu: Gpu) -> None:
+    """Compiled for a GPU without clusters, the kernel would stop at once, or (empty) leave the outputs as they were."""
+    gpu.take()
+    wanted, _ = launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON, "block")
+    got, plan = launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON)
+    assert plan.path != "cluster" and same_bits(got, wanted)
+    with pytest.raises(ValueError, match="the path cluster needs compute capability 9 or later, a plugin compiled for"):
+        launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON, "cluster")
+
+
+def test_a_plugin_for_other_gpus_says_so() -> None:
+    Gpu(16, 99 << 10, compiled_for=0).take()
+    with pytest.raises(ValueError, match=r"cudaErrorNoKernelImageForDevice.*run `vcdeploy plugin build`"):
+        launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON)
+
+
+@pytest.mark.parametrize("path", ["auto", "block", "cluster", "grid", "grid-off-chip"])
+@pytest.mark.parametrize("types", ["f32", "half-weights", "half"])
+@pytest.mark.parametrize("unit", GATES)
+def test_the_plugin_computes_from_its_creator_to_enqueue(
+    unit: str, types: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Built, serialized, created anew, attached; with the workspace it asked for, for no more than the profile's."""
+    monkeypatch.setenv("VCDEPLOY_TENSORRT_PATH", path)
+    GPU.take()
+    for T, B in ((3, 2), (1, 1)):
+        case = Case(unit, T, B, 24, "ragged", 0.5)
+        wanted, _ = emulate(case, arrays(case), Launch("block", types, threads=512), EPSILON)
+        assert same_bits(enqueue(case, arrays(case), types, EPSILON, (3, 2)), wanted)
+
+
+def test_the_plugin_says_what_the_gpu_has_not(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VCDEPLOY_TENSORRT_PATH", "cluster")
+    WITHOUT_CLUSTERS.take()
+    case = Case("vcgru", 1, 1, 24, "ragged", 0.5)
+    with pytest.raises(ValueError, match="onShapeChange failed"):
+        enqueue(case, arrays(case), "f32", EPSILON, (1, 1))
+    assert "vcdeploy: VCGRU: the path cluster needs compute capability 9" in capfd.readouterr().err
