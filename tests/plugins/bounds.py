@@ -41,6 +41,11 @@ def reference_step(
     return after
 
 
+def share_bound(precision: str) -> float:
+    """How far m may be off: rounded once; in int8 of a sigmoid of its own, of a logit in float32."""
+    return TANH_ERROR / 2 + 2 * ROUNDING if precision == "int8" else ROUNDING
+
+
 def state_range(h: Tensor) -> Tensor:
     """What all levels of a state make up in int8, [B, 1]."""
     return h.abs().amax(1, keepdim=True).clamp(min=1)
@@ -142,9 +147,7 @@ def check_steps(
         assert torch.equal(y[0], after)
         x, h, *c = (each.double() for each in (X[t], H, *cell))
         m = M[0].double()
-        if precision == "int8":  # its own sigmoid, of a logit in float32
-            m_error = max(m_error, TANH_ERROR / 2 + 2 * ROUNDING)
-        assert (m - share(x, h, *weights[2:])).abs().max() <= m_error
+        assert (m - share(x, h, *weights[2:])).abs().max() <= max(m_error, share_bound(precision))
         e = mask(m, case.D, case.sharpness, EPSILON)
         wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
         bounds = step_bounds(case.unit, precision, x, h, e, weights, c, mask_error=mask_error)
