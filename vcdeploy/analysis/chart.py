@@ -15,7 +15,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f5f00", "#3690c0", "#0
 DASHES = ("", "7 3", "2 3", "8 3 2 3", "", "7 3", "2 3")
 INK, SOFT, LINE = "#1a1a1a", "#4d4d4d", "#d0d0d0"
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 66, 14, 48
-LEGEND, ROW, BAR = 230, 20, 24  # width of the legend; height of a line in it, and of a bar with its gap
+LEGEND, ROW, BAR = 270, 20, 24  # width of the legend; height of a line in it, and of a bar with its gap
 NAMES = 210  # width of the names of bars
 
 
