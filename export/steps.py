@@ -113,14 +113,18 @@ class Int8:
     def prepare(cls, nodes: Nodes, levels: str) -> "Int8":
         """levels: a number of any type."""
 
-        def scalars(*values: float) -> list[str]:
-            return [nodes.constant(value, np.float32) for value in values]
+        def scalar(value: float) -> str:
+            return nodes.constant(value, np.float32)
 
         return cls(
-            nodes.add("Cast", levels, to=FLOAT),
-            *scalars(1, LEAST_RANGE, 0.5, TANH_END, -TANH_END),
-            numerator=scalars(*TANH_NUMERATOR),
-            denominator=scalars(*TANH_DENOMINATOR),
+            levels=nodes.add("Cast", levels, to=FLOAT),
+            least_state=scalar(1),
+            least_input=scalar(LEAST_RANGE),
+            half=scalar(0.5),
+            end=scalar(TANH_END),
+            least=scalar(-TANH_END),
+            numerator=[scalar(value) for value in TANH_NUMERATOR],
+            denominator=[scalar(value) for value in TANH_DENOMINATOR],
         )
 
     def tanh(self, nodes: Nodes, x: str) -> str:

@@ -34,7 +34,6 @@ from .engine import Range, build_engine
 from .plugin_graph import PRECISIONS, plugin_graph
 
 if TYPE_CHECKING:
-
     from .parity import Difference, Report
 
 UNFINISHED = 3  # the exit code where all but the engine was made

@@ -75,7 +75,7 @@ def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any
     outputs = [np.full(shape, np.nan, activation) for shape in ((T, B, D), (B, D), (T, B), *(c.shape for c in cell))]
     none = () if cell else (None,)  # neither C0 nor C
     tensors = [X, H0, U, V, u, v, b, *cell, *none, *outputs, *none]
-    pointers = (ctypes.c_void_p * 12)(*(each if each is None else each.ctypes.data for each in tensors))
+    pointers: Any = (ctypes.c_void_p * 12)(*(each if each is None else each.ctypes.data for each in tensors))
     pointers.kept = tensors  # as long as their addresses are
     lengths = (ctypes.c_longlong * 12)(*(0 if each is None else each.nbytes for each in tensors))
     return (ctypes.c_int * 3)(T, B, D), outputs, pointers, lengths
