@@ -1,7 +1,9 @@
 // Calls every method of the plugin that runs on the host, as TensorRT would, with its real headers; needs neither
 // libnvinfer nor a GPU. Without a GPU, what would launch has to return an error and say so in the log.
 //
-//     cmake --build BUILD --target host_test && BUILD/host_test BUILD/libvcdeploy_tensorrt.so
+//     cmake --build BUILD --target host_test && BUILD/host_test BUILD/libvcdeploy_tensorrt.so [MAJOR]
+//
+// MAJOR: which TensorRT calls, where that is another than the library's headers are of.
 #include <NvInferRuntime.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -21,6 +23,8 @@ using namespace nvinfer1;
 namespace {
 
 int failures = 0, checks = 0;
+int major = NV_TENSORRT_MAJOR;
+bool other_major = false;
 
 void check(bool holds, const std::string& what) {
     ++checks;
@@ -36,8 +40,9 @@ struct Log final : ILogger, ILoggerFinder {
     ILogger* findLogger() override { return this; }
 } the_log;
 
-// That the log's last line has `words`; it is cleared for the next.
+// That the log's last line has `words`; it is cleared for the next. The log of another major must not be called.
 bool said(const std::string& words) {
+    if (other_major) return the_log.last.empty();
     const bool found = the_log.last.find(words) != std::string::npos;
     if (!found) std::printf("the log has: %s\n", the_log.last.c_str());
     the_log.last.clear();
@@ -341,8 +346,14 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
 
 }  // namespace
 
+// What libnvinfer says of itself.
+extern "C" __attribute__((visibility("default"))) int32_t getInferLibVersion() noexcept {
+    return major * 10000;
+}
+
 int main(int count, char** arguments) {
-    if (count != 2) return std::printf("usage: host_test libvcdeploy_tensorrt.so\n"), 2;
+    if (count != 2 && count != 3) return std::printf("usage: host_test libvcdeploy_tensorrt.so [MAJOR]\n"), 2;
+    if ((other_major = count == 3)) major = std::atoi(arguments[2]);
     void* library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) return std::printf("%s\n", dlerror()), 2;
     const auto get_creators =

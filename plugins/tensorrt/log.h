@@ -1,4 +1,4 @@
-// Messages to TensorRT's own log, where a logger was found; else to the standard error.
+// Messages to TensorRT's own log, where a logger was found that can be called; else to the standard error.
 #pragma once
 
 #include <NvInferRuntime.h>

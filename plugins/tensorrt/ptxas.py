@@ -51,7 +51,7 @@ def version(nvcc: str) -> str:
 def resources(nvcc: str, architecture: str) -> Resources:
     """What ptxas says of the kernels for an architecture; an error where nvcc can't compile them."""
     digest = hashlib.sha256(f"{version(nvcc)} {architecture} {FLAGS}".encode())
-    for file in sorted(path for path in HERE.iterdir() if path.suffix in (".cu", ".cuh", ".h")):
+    for file in sorted([*HERE.glob("*.cuh"), *(HERE / name for name in ("launch.cu", "launch.h", "plan.h", "call.h"))]):
         digest.update(file.read_bytes())
     kept = KEPT / f"{architecture}-{digest.hexdigest()[:16]}.json"
     if kept.is_file():
@@ -92,7 +92,7 @@ def page(nvcc_version: str, tables: dict[str, Resources]) -> str:
         "| unit | types | path | " + " | ".join(f"sm_{each}" for each in tables) + " |",
         "|---|---|---|" + "---|" * len(tables),
     ]
-    for key in sorted(next(iter(tables.values()))):
+    for key in sorted(next(iter(tables.values())), key=lambda key: key.split(" | ")):
         cells = [
             "-" if key.endswith("cluster") and int(each) < 90 else str(table[key][0]) for each, table in tables.items()
         ]

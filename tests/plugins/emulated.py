@@ -65,8 +65,8 @@ class Launch:
     without: tuple[str, str] | None = None  # a barrier to leave out: scope and name
 
 
-def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any]], Any, Any]:
-    """T, B, D; the outputs, all NaN; the addresses of X, H0, U, V, u, v, b, C0, Y, H, M, C, and the bytes of each."""
+def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any] | None], list[NDArray[Any]]]:
+    """T, B, D; X, H0, U, V, u, v, b, C0, Y, H, M, C, None where a unit has none; and of them the outputs, all NaN."""
     weight, activation = TYPES[types]
     X, H0, U, V, u, v, b, *cell = (
         np.ascontiguousarray(each, weight if k in (2, 3) else activation) for k, each in enumerate(inputs)
@@ -75,17 +75,18 @@ def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any
     outputs = [np.full(shape, np.nan, activation) for shape in ((T, B, D), (B, D), (T, B), *(c.shape for c in cell))]
     none = () if cell else (None,)  # neither C0 nor C
     tensors = [X, H0, U, V, u, v, b, *cell, *none, *outputs, *none]
-    pointers: Any = (ctypes.c_void_p * 12)(*(each if each is None else each.ctypes.data for each in tensors))
-    pointers.kept = tensors  # as long as their addresses are
-    lengths = (ctypes.c_longlong * 12)(*(0 if each is None else each.nbytes for each in tensors))
-    return (ctypes.c_int * 3)(T, B, D), outputs, pointers, lengths
+    return (ctypes.c_int * 3)(T, B, D), tensors, outputs
+
+
+def _addresses(tensors: list[NDArray[Any] | None]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(each if each is None else each.ctypes.data for each in tensors))
 
 
 def emulate(
     case: Case, inputs: list[NDArray[Any]], launch: Launch, epsilon: float
 ) -> tuple[list[NDArray[Any]], set[tuple[str, str]]]:
     """The op's outputs (all NaN before the kernel runs), and the barriers that were passed."""
-    sizes, outputs, pointers, _ = _call(inputs, launch.types)
+    sizes, tensors, outputs = _call(inputs, launch.types)
     scope, name = launch.without or ("block", None)
     barrier = -1 if name is None else BARRIERS.index(name)
     options = (launch.threads, launch.members, launch.teams or sizes[1], launch.alone, launch.wide, launch.on_chip)
@@ -96,7 +97,7 @@ def emulate(
         launch.types.encode(),
         sizes,
         (ctypes.c_double * 2)(case.sharpness, epsilon),
-        pointers,
+        _addresses(tensors),
         (ctypes.c_int * 8)(*options, SCOPES.index(scope), barrier),
         ctypes.c_ulonglong(launch.seed),
         passed,
@@ -172,15 +173,15 @@ def launch(
 
     between: the dimensions of another layer, which is prepared before this one is launched; 0 for none.
     """
-    sizes, outputs, pointers, lengths = _call(inputs, types)
+    sizes, tensors, outputs = _call(inputs, types)
     found, message = (ctypes.c_longlong * 6)(), ctypes.create_string_buffer(300)
     if library().vcdeploy_launch(
         list(GATES).index(case.unit),
         list(TYPES).index(types),
         sizes,
         (ctypes.c_double * 2)(case.sharpness, epsilon),
-        pointers,
-        lengths,
+        _addresses(tensors),
+        (ctypes.c_longlong * 12)(*(0 if each is None else each.nbytes for each in tensors)),
         WANTED.index(wanted),
         between,
         ctypes.c_ulonglong(seed),
@@ -202,8 +203,8 @@ def enqueue(
     """
     if not os.environ.get("TENSORRT_INCLUDE_DIR"):
         pytest.skip("needs TensorRT's headers: set TENSORRT_INCLUDE_DIR to the folder that holds NvInfer.h")
-    _, outputs, pointers, _ = _call(inputs, types)
-    tensors = [each for each in pointers.kept if each is not None]
+    _, some, outputs = _call(inputs, types)
+    tensors = [each for each in some if each is not None]
     shapes = [size for each in tensors for size in (*each.shape, 0, 0)[:3]]
     message = ctypes.create_string_buffer(300)
     if library().vcdeploy_enqueue(
@@ -212,7 +213,7 @@ def enqueue(
         (ctypes.c_int * 2)(*most),
         len(inputs),
         len(outputs),
-        (ctypes.c_void_p * len(tensors))(*(each.ctypes.data for each in tensors)),
+        _addresses([*tensors]),
         (ctypes.c_int * len(tensors))(*(each.ndim for each in tensors)),
         (ctypes.c_longlong * len(shapes))(*shapes),
         (ctypes.c_int * len(tensors))(*(each.dtype == np.float16 for each in tensors)),

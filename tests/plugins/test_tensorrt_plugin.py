@@ -52,6 +52,14 @@ def test_every_method_on_the_host(built: Path) -> None:
     assert done.stderr == "vcdeploy: VCRNN node: epsilon must be between 0 and 0.5, not 0.000000\n"
 
 
+def test_a_logger_of_another_major_is_not_called(built: Path) -> None:
+    """Its class is another in TensorRT 10 and 11; errors go to the standard error then."""
+    done = run(built / "host_test", built / "libvcdeploy_tensorrt.so", "99", VCDEPLOY_TENSORRT_PATH="auto")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("checks, 0 failed")
+    assert "vcdeploy: VCLSTM: no GPU to run on" in done.stderr or Path("/dev/nvidia0").exists()
+
+
 def test_the_library_needs_no_tensorrt_and_exports_two_functions(built: Path) -> None:
     library = built / "libvcdeploy_tensorrt.so"
     needed = run("readelf", "--dynamic", library).stdout
