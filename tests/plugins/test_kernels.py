@@ -74,9 +74,11 @@ def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_share_is_the_same_bits_from_every_instruction_set(case: Case) -> None:
+    """And of every precision but int8, whose squashing functions are its own."""
     X, *rest = case.inputs(torch.float32)
-    shares = [run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS]
-    assert all(same_bits(each, shares[0]) for each in shares)
+    shares = {(isa, each): run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS}
+    for (_, precision), m in shares.items():
+        assert same_bits(m, shares[ISAS[0], "int8" if precision == "int8" else "f32"])
 
 
 @pytest.mark.parametrize("isa", ISAS)
