@@ -188,7 +188,7 @@ def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained
         (["--baseline", "gru"], "no contender 'gru' for --baseline; there are: native f32"),
         (["--scenario", "walk"], "--scenario has no 'walk': choose from step, sequence, generate"),
         (["--precision", ","], "--precision names nothing"),
-        (["--text", "a.txt"], "--text is for a trained MODEL"),
+        (["--text", "a.txt", "--dim", "32"], "--text is for a trained MODEL"),
         (["nowhere"], "no model at nowhere"),
         (["nowhere", "--dim", "8"], "--dim is for a model that is made up"),
     ],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from vcdeploy import zoo
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 
@@ -49,10 +50,10 @@ class Bench(click.Command):
 
 @click.command(cls=Bench, short_help="Measure a model's speed against dense ones.")
 @click.argument("model", required=False, type=ModelName())
-@click.option("--unit", type=click.Choice(UNITS), help="Without MODEL: the unit. [default: vcgru]")
-@click.option("--dim", type=click.IntRange(2, 16384), help="Without MODEL: dimensions of the state. [default: 1024]")
+@click.option("--unit", type=click.Choice(UNITS), help="Of a made-up model: the unit. [default: vcgru]")
+@click.option("--dim", type=click.IntRange(2, 16384), help="Of a made-up model: the size of the state. [default: 1024]")
 @click.option("--share", metavar="LO:HI",
-              help="Without MODEL: m, evenly spread over the symbols, or one number. [default: 0.2:0.6]")  # fmt: skip
+              help="Of a made-up model: m, spread over the symbols, or a number. [default: 0.2:0.6]")  # fmt: skip
 @click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
               help="With MODEL: a file for it to read. [default: what it writes itself]")  # fmt: skip
 @click.option("--scenario", metavar="NAMES", default=",".join(SCENARIOS), show_default=True,
@@ -113,8 +114,9 @@ def bench(
     """Measure how fast MODEL runs, beside dense models of its size.
 
     MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A model that ships
-    comes before a file of its name, which is ./english. Without MODEL one with random weights is made up, whose m is
-    known. All are whole language models, in ONNX Runtime, PyTorch and, where installed, OpenVINO.
+    comes before a file of its name, which is ./english. [default: english] --unit, --dim or --share in its place make
+    one up, with random weights and an m that is known. All are whole language models, in ONNX Runtime, PyTorch and,
+    where installed, OpenVINO.
 
     Every contender has a process of its own; in each round each runs every scenario once, one at a time. A ratio is
     the median over the rounds, each within one round. The last line of the output is one JSON document.
@@ -162,12 +164,13 @@ def bench(
     names = _listed(scenario, SCENARIOS, "--scenario")
     precisions = _listed(precision, PRECISIONS, "--precision")
     made_up = {"--unit": unit, "--dim": dim, "--share": share}
-    if model is not None:
-        for option, value in made_up.items():
-            if value is not None:
-                raise VcdeployError(f"{option} is for a model that is made up, and {model} is given: leave one out")
-    elif text is not None:
-        raise VcdeployError("--text is for a trained MODEL to read: leave it out, or give one")
+    chosen = [option for option, value in made_up.items() if value is not None]
+    if model is not None and chosen:
+        raise VcdeployError(f"{chosen[0]} is for a model that is made up, and {model} is given: leave one out")
+    if text is not None and chosen:
+        raise VcdeployError(f"--text is for a trained MODEL to read, and {chosen[0]} makes one up: leave one out")
+    if not chosen:
+        model = model or zoo.DEFAULT
     with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
         document = measured(
             model, unit=unit or UNIT, dim=dim or DIM, share=share_range(share or "0.2:0.6"), text=text,
