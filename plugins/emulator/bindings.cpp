@@ -23,7 +23,7 @@ struct Options {
 
 template <class Unit, class Weight, class Activation, class Real>
 std::set<emulator::Place> emulate(const std::string& path, const int* sizes, const double* settings,
-                                  void* const* tensors, const Options& options) {
+                                  void* const* tensors, const Options& options, std::size_t* weight_bytes) {
     const auto in = [&](int k) { return static_cast<const Activation*>(tensors[k]); };
     const auto out = [&](int k) { return static_cast<Activation*>(tensors[8 + k]); };
     Call<Weight, Activation, Real> call{};
@@ -45,8 +45,9 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
     const std::size_t counts[] = {T * B * D, B * D, weights, weights, D, D, 1, B * D, T * B * D, B * D, T * B, B * D};
     for (int k = 0; k < 12; ++k)
         if (const auto* from = static_cast<const char*>(tensors[k]))
-            launch.memory.emplace_back(from,
-                                       from + counts[k] * (k == 2 || k == 3 ? sizeof(Weight) : sizeof(Activation)));
+            launch.memory.push_back(k == 2 || k == 3
+                                        ? emulator::Memory{from, from + counts[k] * sizeof(Weight), weight_bytes}
+                                        : emulator::Memory{from, from + counts[k] * sizeof(Activation)});
     if (path == "block") {
         launch.blocks = call.B;
         launch.shared_bytes = block_numbers<Unit>(call.D) * sizeof(Real);
@@ -67,8 +68,8 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
     std::unique_ptr<Real, void (*)(void*)> workspace(
         static_cast<Real*>(std::aligned_alloc(64, ((numbers + guard) * sizeof(Real) + 63) / 64 * 64)), std::free);
     call.workspace = workspace.get();
-    launch.memory.emplace_back(reinterpret_cast<char*>(call.workspace),
-                               reinterpret_cast<char*>(call.workspace + numbers));
+    launch.memory.push_back(
+        {reinterpret_cast<char*>(call.workspace), reinterpret_cast<char*>(call.workspace + numbers)});
     std::fill_n(call.workspace, numbers, unwritten);
     std::fill_n(call.workspace + numbers, guard, Real(7));
     call.on_chip = options.on_chip;
@@ -89,24 +90,26 @@ std::set<emulator::Place> of_unit(const std::string& unit, Rest&... rest) {
 
 // unit: vcrnn, vcgru, vclstm; path: block, cluster, grid; types: f32, half-weights, half, f64.
 // sizes: T, B, D; settings: sharpness, epsilon; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C.
-// passed: gets scope * 100 + name of each barrier that was passed, up to `room` of them.
+// passed: gets scope * 100 + name of each barrier that was passed, up to `room` of them. weight_bytes: gets what each
+// block read of U and V.
 // Returns how many those are, or -1 with a message of at most `length` bytes.
 extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* types, const int* sizes,
                                 const double* settings, void* const* tensors, const int* launch,
-                                unsigned long long seed, int* passed, int room, char* message, int length) {
+                                unsigned long long seed, int* passed, int room, std::size_t* weight_bytes,
+                                char* message, int length) {
     try {
         const Options options{launch[0], launch[1], launch[2], launch[3], launch[4],
                               launch[5], launch[6], launch[7], seed};
         const std::string way = path, type = types;
         std::set<emulator::Place> places;
         if (type == "f32")
-            places = of_unit<float, float, float>(unit, way, sizes, settings, tensors, options);
+            places = of_unit<float, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes);
         else if (type == "half-weights")
-            places = of_unit<Half, float, float>(unit, way, sizes, settings, tensors, options);
+            places = of_unit<Half, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes);
         else if (type == "half")
-            places = of_unit<Half, Half, float>(unit, way, sizes, settings, tensors, options);
+            places = of_unit<Half, Half, float>(unit, way, sizes, settings, tensors, options, weight_bytes);
         else
-            places = of_unit<double, double, double>(unit, way, sizes, settings, tensors, options);
+            places = of_unit<double, double, double>(unit, way, sizes, settings, tensors, options, weight_bytes);
         int count = 0;
         for (const auto& [scope, name] : places)
             if (count < room) passed[count++] = int(scope) * 100 + name;

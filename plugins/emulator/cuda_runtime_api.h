@@ -72,8 +72,8 @@ struct Gpu {
     int compiled_for = 90;      // the architecture of the kernels' PTX
     int most_of_a_cluster = 8;  // blocks that fit side by side
     std::uint64_t seed = 0;
-    std::vector<std::pair<const char*, const char*>> memory;  // what kernels may touch
-    std::map<const void*, std::size_t> permitted{};           // shared memory, by kernel
+    std::vector<Memory> memory;
+    std::map<const void*, std::size_t> permitted{};  // shared memory, by kernel
     std::set<Place> passed{};                                 // barriers of the last launch
     std::string fault{};                                      // of the last launch
 };

@@ -52,7 +52,7 @@ struct Machine {
     std::set<Place> passed;
     std::string fault;
     Thread* running = nullptr;
-    std::pair<const char*, const char*> last{};  // the memory that was touched last
+    const Memory* last = nullptr;  // what was touched last
 };
 
 Machine* machine = nullptr;
@@ -209,16 +209,18 @@ void barrier(Scope scope, int name) {
 
 void touch(const void* from, std::size_t bytes) {
     const auto* start = static_cast<const char*>(from);
-    auto& last = machine->last;  // most often the next is in the same
-    const auto holds = [&](const auto& range) { return start >= range.first && start + bytes <= range.second; };
-    if (holds(last)) return;
-    const auto& memory = machine->launch.memory;
-    const auto found = std::find_if(memory.begin(), memory.end(), holds);
-    if (found == memory.end()) {
-        machine->fault = name_of(*machine->running) + " reads or writes global memory that is not the kernel's";
-        machine->running->fiber.give_way();
+    const Memory*& last = machine->last;  // most often the next is in the same
+    const auto holds = [&](const Memory& each) { return start >= each.from && start + bytes <= each.to; };
+    if (last == nullptr || !holds(*last)) {
+        const auto& memory = machine->launch.memory;
+        const auto found = std::find_if(memory.begin(), memory.end(), holds);
+        if (found == memory.end()) {
+            machine->fault = name_of(*machine->running) + " reads or writes global memory that is not the kernel's";
+            machine->running->fiber.give_way();
+        }
+        last = &*found;
     }
-    last = *found;
+    if (last->touched != nullptr) last->touched[block()] += bytes;
 }
 
 std::uint64_t shuffle_xor(std::uint64_t value, int lanes) {

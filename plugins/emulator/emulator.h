@@ -27,6 +27,12 @@ enum class Scope { block, cluster, grid };
 // A barrier in the source: who waits, and its name (Barrier of device.cuh).
 using Place = std::pair<Scope, int>;
 
+// Of global memory, what a kernel may touch. touched: gets how many bytes of it each block touched, or null.
+struct Memory {
+    const char *from, *to;
+    std::size_t* touched = nullptr;  // [blocks]
+};
+
 struct Launch {
     int blocks;
     int threads;              // of a block, a multiple of 32
@@ -35,7 +41,7 @@ struct Launch {
     bool cooperative = false; // all blocks are there at once, and the grid has barriers
     std::uint64_t seed = 0;
     const Place* without = nullptr;  // a barrier to leave out, or null
-    std::vector<std::pair<const char*, const char*>> memory{};  // what the kernel may touch of global memory: from, to
+    std::vector<Memory> memory{};
 };
 
 // A kernel did what on a GPU would hang or be undefined.

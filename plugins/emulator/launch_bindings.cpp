@@ -44,7 +44,7 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
                 all.in[k] = tensors[k];
             else
                 all.out[k - 8] = tensors[k];
-            if (const auto* from = static_cast<const char*>(tensors[k])) gpu.memory.emplace_back(from, from + bytes[k]);
+            if (const auto* from = static_cast<const char*>(tensors[k])) gpu.memory.push_back({from, from + bytes[k]});
         }
         // Uninitialised as TensorRT hands it over, with a guard behind it.
         const std::size_t room = workspace_bytes(kind, size.B, size.D) / sizeof(float), guard = 64;
@@ -52,7 +52,7 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
             static_cast<float*>(std::aligned_alloc(256, ((room + guard) * sizeof(float) + 255) / 256 * 256)), std::free);
         std::fill_n(workspace.get(), room, std::numeric_limits<float>::quiet_NaN());
         std::fill_n(workspace.get() + room, guard, 7.0f);
-        gpu.memory.emplace_back(reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room));
+        gpu.memory.push_back({reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
         const cudaError_t error =
             launch(kind, of, plan, size, float(settings[0]), float(settings[1]), all, workspace.get(), nullptr);
         if (error != cudaSuccess) throw std::runtime_error(std::string(cudaGetErrorName(error)) + ": " + gpu.fault);

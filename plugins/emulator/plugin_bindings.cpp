@@ -63,7 +63,7 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
             if (k == 0) all[k].max.d[0] = most[0], all[k].max.d[1] = most[1];
             if (k == 1 || k == 7) all[k].max.d[0] = most[1];
             const auto* from = static_cast<const char*>(tensors[k]);
-            gpu.memory.emplace_back(from, from + size);
+            gpu.memory.push_back({from, from + size});
         }
         for (int k = 0; k < inputs + outputs; ++k)
             need(build.supportsFormatCombination(k, all.data(), inputs, outputs), "a format is not supported");
@@ -84,7 +84,7 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
         const std::unique_ptr<float, void (*)(void*)> workspace(
             static_cast<float*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256)), std::free);
         std::fill_n(workspace.get(), room, std::numeric_limits<float>::quiet_NaN());
-        gpu.memory.emplace_back(reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room));
+        gpu.memory.push_back({reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
         const std::vector<const void*> in(tensors, tensors + inputs);
         need(runtime.enqueue(now.data(), now.data() + inputs, in.data(), tensors + inputs, workspace.get(), nullptr) == 0,
              "enqueue failed");

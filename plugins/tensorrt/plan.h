@@ -16,7 +16,6 @@ enum class Types { f32, half_weights, half };
 enum class Path { automatic, block, cluster, grid, grid_off_chip };  // the last: grid, its vectors in the workspace
 
 constexpr int kThreads = 512;    // of every block
-constexpr int kWarpsOfBlock = kThreads / 32;
 constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
 
 constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Unit::vcgru ? 3 : 4; }
@@ -58,7 +57,7 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
     const bool on_chip = needs.grid <= device.shared_bytes && wanted != Path::grid_off_chip;
     const int most = on_chip ? device.multiprocessors : std::min(device.multiprocessors, kMostRooms);
     const int teams = std::min(B, most);
-    const int members = std::min(most / teams, up(D, kWarpsOfBlock));
+    const int members = std::min(most / teams, D);  // all of the GPU, but for a block without a row
     const Plan block{Path::block, B, 1, 0, true, needs.block};
     const Plan cluster{Path::cluster, B * cluster_blocks, cluster_blocks, 0, true, needs.cluster};
     Plan grid{Path::grid, teams * members, members, 0, on_chip, on_chip ? needs.grid : needs.grid_off_chip};

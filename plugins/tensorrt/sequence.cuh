@@ -1,8 +1,9 @@
 // One sequence through one layer, by a team of blocks: the loop over T that all kernels share.
 //
 // Every block of the team has all of h, and makes m and the mask by itself, from the same numbers in the same order:
-// all of them get the same bits, and nobody waits for the scheduler. Rows of the weights go round over all warps of the
-// team (row = warp, warp + warps, …), so that whatever the prefix is, its rows are spread evenly and cost follows a².
+// all of them get the same bits, and nobody waits for the scheduler. Rows of the weights go round over the blocks of the
+// team, and in each over its warps, so that whatever the prefix is, every block has its part of the rows and cost follows
+// a²; were neighbouring rows a block's, a small prefix would leave most of them idle, and cost would follow a.
 // What a row puts out is put to all blocks of the team; how, and what a barrier is, the team knows:
 //
 //     block.cuh      one block a sequence
@@ -116,7 +117,7 @@ struct Sequence {
     // The rows of step t that are this warp's, and the dimensions past the extent that are this thread's.
     VCDEPLOY_DEVICE void rows(int t, Real* fresh) {
         const int warps = threads() / kWarp, lane = thread() % kWarp;
-        const int first = team.rank() * warps + thread() / kWarp, stride = team.members() * warps;
+        const int first = thread() / kWarp * team.members() + team.rank(), stride = team.members() * warps;
         const Step<Weight, Real> step{call.U, call.V, call.D, call.vector, extent, mask, room.h, room.hbar, room.xbar};
         const bool last = t + 1 == call.T;
 

@@ -83,9 +83,16 @@ def _addresses(tensors: list[NDArray[Any] | None]) -> Any:
 
 
 def emulate(
-    case: Case, inputs: list[NDArray[Any]], launch: Launch, epsilon: float
+    case: Case,
+    inputs: list[NDArray[Any]],
+    launch: Launch,
+    epsilon: float,
+    weight_bytes: NDArray[np.uint64] | None = None,
 ) -> tuple[list[NDArray[Any]], set[tuple[str, str]]]:
-    """The op's outputs (all NaN before the kernel runs), and the barriers that were passed."""
+    """The op's outputs (all NaN before the kernel runs), and the barriers that were passed.
+
+    weight_bytes: to it is added what each block reads of U and V.
+    """
     sizes, tensors, outputs = _call(inputs, launch.types)
     scope, name = launch.without or ("block", None)
     barrier = -1 if name is None else BARRIERS.index(name)
@@ -102,6 +109,7 @@ def emulate(
         ctypes.c_ulonglong(launch.seed),
         passed,
         len(passed),
+        None if weight_bytes is None else weight_bytes.ctypes.data_as(ctypes.c_void_p),
         message,
         len(message),
     )

@@ -135,6 +135,20 @@ def test_weights_past_the_prefix_are_not_read(unit: str, way: str) -> None:
     assert not same_bits(run(case, inputs, launch), wanted)
 
 
+@pytest.mark.parametrize("path", ["cluster", "grid"])
+@pytest.mark.parametrize("unit", GATES)
+def test_the_rows_of_any_prefix_are_spread_over_all_blocks(unit: str, path: str) -> None:
+    """With as many warps as a GPU has: were the prefix the rows of some blocks alone, cost would follow a, not a²."""
+    case = Case(unit, 1, 1, 112, "edge", 1.0)
+    inputs = [each.numpy() for each in case.inputs(torch.float32)]
+    read = np.zeros(8, np.uint64)
+    emulate(case, inputs, Launch(path, threads=512, members=len(read)), EPSILON, weight_bytes=read)
+    extent = 68  # 64 and 2 to spare, rounded up to 16 bytes
+    row = 2 * GATES[unit] * extent * 4
+    assert read.sum() == row * extent
+    assert read.max() - read.min() <= row
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("unit", GATES)
 @pytest.mark.parametrize("where", ["X", "H0"])
