@@ -2,15 +2,16 @@
 //
 // What bounds it: one multiprocessor reads at most 64 bytes a clock from the L2 cache, and all weights of a step come
 // that way (some of them stay in its own cache, up to 100 to 200 KB, where the estimate is too high). Barriers are
-// those of a block, 3 a step (VCGRU 4), some 20 to 40 ns each. A step reads 2 * gates * a² weights. Estimates of the
-// reading in microseconds a step, at D = 256, m = 0.4 (a = 109), from data sheets; not run on a GPU:
+// those of a block, 3 a step (VCGRU 4), some 20 to 40 ns each. A step needs 2 * gates * a² weights (the kernel reads a
+// few columns and rows more: Mask::extent). Estimates of the reading in microseconds a step, at D = 256, m = 0.4 (a =
+// 109, sharpness 1), by data sheets (clocks of 1.41, 2.04 and 1.98 GHz); not run on a GPU:
 //
 //     |             | bytes a step, f32 | A100 | L4  | H100 | with half weights: A100 | L4  | H100 |
-//     | VCRNN-256   |  95 KB            | 1.1  | 0.7 | 0.8  |                    0.5  | 0.4 | 0.4  |
-//     | VCGRU-256   | 285 KB            | 3.2  | 2.2 | 2.5  |                    1.6  | 1.1 | 1.3  |
-//     | VCLSTM-256  | 380 KB            | 4.2  | 2.9 | 3.4  |                    2.1  | 1.5 | 1.7  |
+//     | VCRNN-256   | 95 KB             | 1.1  | 0.7 | 0.8  | 0.5                     | 0.4 | 0.4  |
+//     | VCGRU-256   | 285 KB            | 3.2  | 2.2 | 2.3  | 1.6                     | 1.1 | 1.1  |
+//     | VCLSTM-256  | 380 KB            | 4.2  | 2.9 | 3.0  | 2.1                     | 1.5 | 1.5  |
 //
-// The whole state active costs 5.5 times as much: here skipping pays in full. (Clocks: 1.41, 2.04 and 1.755 GHz.)
+// The whole state active costs 5.5 times as much: here skipping pays in full.
 #pragma once
 
 #include "sequence.cuh"

@@ -3,14 +3,14 @@
 // What bounds it: eight multiprocessors read 8 * 64 bytes a clock from the L2 cache; then the barriers of the cluster,
 // 1 a step (VCGRU 2), about 0.3 microseconds each with the writes before them, besides those within a block
 // (block.cuh). A weight that is used in every step may stay in its multiprocessor's own cache (8 of them hold 1 to 1.5
-// MB), and then a step is bound by barriers alone. Estimates in microseconds a step (m = 0.4; reading + barriers), not
-// run on a GPU:
+// MB), and then a step is bound by barriers alone. Estimates in microseconds a step (m = 0.4; reading + barriers) by
+// data sheets, as in block.cuh; not run on a GPU:
 //
 //     |             | bytes a step, f32 | A100, L4    | H100      | H100, half weights |
-//     | VCRNN-512   | 360 KB            | no clusters | 0.4 + 0.3 | 0.2 + 0.3          |
-//     | VCGRU-512   | 1.08 MB           | no clusters | 1.2 + 0.6 | 0.6 + 0.6          |
-//     | VCLSTM-512  | 1.44 MB           | no clusters | 1.6 + 0.3 | 0.8 + 0.3          |
-//     | VCGRU-1024  | 4.17 MB           | no clusters | 4.6 + 0.6 | 2.3 + 0.6          |
+//     | VCRNN-512   | 356 KB            | no clusters | 0.4 + 0.3 | 0.2 + 0.3          |
+//     | VCGRU-512   | 1.07 MB           | no clusters | 1.1 + 0.6 | 0.5 + 0.6          |
+//     | VCLSTM-512  | 1.42 MB           | no clusters | 1.4 + 0.3 | 0.7 + 0.3          |
+//     | VCGRU-1024  | 4.15 MB           | no clusters | 4.1 + 0.6 | 2.0 + 0.6          |
 #pragma once
 
 #include "sequence.cuh"

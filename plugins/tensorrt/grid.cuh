@@ -1,17 +1,17 @@
 // Many blocks a sequence, over the whole GPU, with barriers of the grid: for a large D and few sequences.
 //
 // What bounds it: barriers, 1 a step (VCGRU 2), about 1.5 microseconds each, as long as the weights stay in the L2
-// cache (40, 48 and 50 MB), from which all multiprocessors together read 64 bytes a clock each at best. Then skipping
-// saves little but where one block goes on alone (Sequence::run). Where something else takes the cache between two
-// calls, the weights come from memory (1555, 300 and 3350 GB/s), and time follows a² again. The last step has no
-// barrier at its end: a decoding step (T = 1) of VCRNN and VCLSTM has none, one of VCGRU has one. Estimates in
-// microseconds a step at D = 1024, m = 0.4 (a = 417; reading from L2 or from memory + barriers within a sequence), not
-// run on a GPU:
+// cache (40, 48 and 50 MB), from which the 108, 58 and 132 multiprocessors read at best 64 bytes a clock each, an A100's
+// 5120 in all. Then skipping saves little but where one block goes on alone (Sequence::run). Where something else takes
+// the cache between two calls, the weights come from memory (1555, 300 and 3350 GB/s), and time follows a² again. The
+// last step has no barrier at its end: a decoding step (T = 1) of VCRNN and VCLSTM has none, one of VCGRU has one.
+// Estimates in microseconds a step at D = 1024, m = 0.4 (a = 416; reading from L2 or from memory + barriers within a
+// sequence) by data sheets, with the clocks of block.cuh; not run on a GPU:
 //
 //     |             | bytes a step, f32 | A100             | L4                | H100             |
-//     | VCRNN-1024  | 1.39 MB           | 0.1 or 0.9 + 1.5 | 0.2 or 4.6 + 1.5  | 0.1 or 0.4 + 1.5 |
-//     | VCGRU-1024  | 4.17 MB           | 0.4 or 2.7 + 3.0 | 0.5 or 13.9 + 3.0 | 0.3 or 1.2 + 3.0 |
-//     | VCLSTM-1024 | 5.56 MB           | 0.6 or 3.6 + 1.5 | 0.7 or 18.5 + 1.5 | 0.4 or 1.7 + 1.5 |
+//     | VCRNN-1024  | 1.38 MB           | 0.2 or 0.9 + 1.5 | 0.2 or 4.6 + 1.5  | 0.1 or 0.4 + 1.5 |
+//     | VCGRU-1024  | 4.15 MB           | 0.6 or 2.7 + 3.0 | 0.5 or 13.8 + 3.0 | 0.2 or 1.2 + 3.0 |
+//     | VCLSTM-1024 | 5.54 MB           | 0.8 or 3.6 + 1.5 | 0.7 or 18.5 + 1.5 | 0.3 or 1.7 + 1.5 |
 //
 // Half weights halve the first two numbers. To that comes, in every path, the scheduler: u·h and v·x by every block,
 // two barriers within it, and the latency of the row each warp reads, together about 1 microsecond.
