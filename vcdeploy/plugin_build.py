@@ -84,7 +84,8 @@ def find_headers() -> Path | None:
 def find_nvinfer() -> Path | None:
     """$TENSORRT_LIBRARY_DIR, the pip packages of TensorRT, or the usual folders."""
     if named := os.environ.get("TENSORRT_LIBRARY_DIR"):
-        return Path(named)
+        found = next(Path(named).glob("libnvinfer.so*"), Path(named) / "libnvinfer.so")
+        return _named(found, "TENSORRT_LIBRARY_DIR", "libnvinfer.so").parent
     folders = [*_package_folders("tensorrt_libs"), *_in_prefixes("lib")]
     return next((folder for folder in folders if any(folder.glob("libnvinfer.so*"))), None)
 
@@ -147,6 +148,8 @@ def build(architectures: str | None, tell: Callable[[str], None]) -> Path:
             for name in (tensorrt_plugin.CORE, tensorrt_plugin.REGISTERING):
                 if (made / name).is_file():
                     os.replace(made / name, folder / name)
+                elif tools.nvinfer is not None:
+                    tell(f"{name} is left out: libnvinfer in {tools.nvinfer} is of another major than the headers")
     except OSError as error:
         raise VcdeployError(f"could not write {error.filename or folder}: {error.strerror or error}") from error
     return folder / tensorrt_plugin.CORE

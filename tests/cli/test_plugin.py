@@ -112,7 +112,19 @@ def test_a_build_that_fails_shows_its_end_and_leaves_the_old_library(tools: Call
     assert library.read_text() == "the one of before"
 
 
-@pytest.mark.parametrize("variable", ["TENSORRT_INCLUDE_DIR", "CUDACXX"])
+def test_a_libnvinfer_that_is_not_linked_with_is_said(
+    tools: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tools()
+    (tmp_path / "include" / "libnvinfer.so.10").touch()
+    monkeypatch.setenv("TENSORRT_LIBRARY_DIR", str(tmp_path / "include"))
+    result = run("build")
+    assert result.exit_code == 0, result.output
+    assert f"-DTENSORRT_LIBRARY_DIR={tmp_path / 'include'}" in log.read_text()
+    assert "libvcdeploy_tensorrt_register.so is left out: libnvinfer in" in result.stderr
+
+
+@pytest.mark.parametrize("variable", ["TENSORRT_INCLUDE_DIR", "TENSORRT_LIBRARY_DIR", "CUDACXX"])
 def test_a_variable_that_points_nowhere(
     variable: str, tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

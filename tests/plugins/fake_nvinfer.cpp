@@ -1,7 +1,9 @@
-// A libnvinfer that has a plugin registry and nothing else: it prints what is registered. For test_tensorrt_plugin.py.
+// A libnvinfer that has a plugin registry and little else: it prints what is registered. For test_tensorrt_plugin.py.
+// FAKE_NVINFER_VERSION in the environment is the version it says it has; unless set, that of the headers.
 #include <NvInferRuntime.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 using namespace nvinfer1;
 
@@ -39,6 +41,11 @@ struct Registry final : IPluginRegistry {
 };
 
 }  // namespace
+
+extern "C" int32_t getInferLibVersion() noexcept {
+    const char* said = std::getenv("FAKE_NVINFER_VERSION");
+    return said ? std::atoi(said) : NV_TENSORRT_VERSION;
+}
 
 extern "C" IPluginRegistry* getPluginRegistry() noexcept {
     static Registry registry;

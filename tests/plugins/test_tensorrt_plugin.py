@@ -5,6 +5,7 @@ here; `make ptxas` compiles all.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,12 +32,16 @@ def built() -> Path:
     if not nvcc:
         pytest.skip("needs nvcc: install the CUDA toolkit, or set CUDACXX")
     build, fake = ROOT / "build" / "tensorrt", ROOT / "build" / "fake_nvinfer"
-    fake.mkdir(parents=True, exist_ok=True)
-    headers, source = os.environ["TENSORRT_INCLUDE_DIR"], ROOT / "tests" / "plugins" / "fake_nvinfer.cpp"
+    headers, source = Path(os.environ["TENSORRT_INCLUDE_DIR"]), ROOT / "tests" / "plugins" / "fake_nvinfer.cpp"
+    major = re.search(r"(?:NV_TENSORRT_MAJOR|TRT_MAJOR_ENTERPRISE) +(\d+)", (headers / "NvInferVersion.h").read_text())
+    assert major is not None
+    name = f"libnvinfer.so.{major[1]}"  # as the pip packages have it
+    shutil.rmtree(fake, ignore_errors=True)
+    fake.mkdir(parents=True)
     flags = "-x", "c++", "-std=c++17", "-shared", "-cudart", "none", "-Xcompiler", "-fPIC", "-isystem", headers
     configure = "cmake", "-S", SOURCES, "-B", build, "-G", "Ninja"
     for command in (
-        (nvcc, *flags, source, "-o", fake / "libnvinfer.so"),
+        (nvcc, *flags, source, "-Xlinker", f"-soname={name}", "-o", fake / name),
         (*configure, "-DVCDEPLOY_CUDA_ARCHITECTURES=90", f"-DTENSORRT_LIBRARY_DIR={fake}"),
         ("cmake", "--build", build, "--target", "all", "host_test"),
     ):
@@ -69,10 +74,13 @@ def test_the_library_needs_no_tensorrt_and_exports_two_functions(built: Path) ->
 
 
 def test_the_twin_registers_the_creators_when_it_is_loaded(built: Path) -> None:
-    library = built / "libvcdeploy_tensorrt_register.so"
-    done = run(sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r})")
+    load = sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(built / 'libvcdeploy_tensorrt_register.so')!r})"
+    done = run(*load)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["VCRNN 1 ''", "VCGRU 1 ''", "VCLSTM 1 ''"]
+    done = run(*load, FAKE_NVINFER_VERSION="990000")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing was registered" in done.stderr and "and this is 99; build it with the headers" in done.stderr
 
 
 def test_a_missing_header_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
