@@ -37,7 +37,7 @@ struct Registry final : IPluginRegistry {
     bool deregisterCreator(const IPluginCreatorInterface&) noexcept override { return false; }
     IPluginResource* acquirePluginResource(const AsciiChar*, IPluginResource*) noexcept override { return nullptr; }
     int32_t releasePluginResource(const AsciiChar*) noexcept override { return 0; }
-    IPluginCreatorInterface* const* getAllCreatorsRecursive(int32_t*) noexcept override { return nullptr; }
+    IPluginCreatorInterface* const* getAllCreatorsRecursive(int32_t*) noexcept { return nullptr; }  // 10.0 has it not
 };
 
 }  // namespace
