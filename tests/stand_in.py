@@ -29,6 +29,8 @@ from vcdeploy.runtime import description, model_file
 class cudaError_t(enum.IntEnum):
     cudaSuccess = 0
     cudaErrorInvalidValue = 1
+    cudaErrorMemoryAllocation = 2
+    cudaErrorInsufficientDriver = 35
     cudaErrorNoDevice = 100
     cudaErrorStreamCaptureUnsupported = 900
 
@@ -55,6 +57,7 @@ class Gpu:
             name=b"Stand-in GPU", major=8, minor=9, multiProcessorCount=58, totalGlobalMem=2**34, l2CacheSize=48 * 2**20
         )
         self.captures = True  # False: capturing fails
+        self.full = False  # True: there is no memory left
         self.blocks: dict[int, Any] = {}
         self.capturing: list[Callable[[], None]] | None = None
         self.launches = self.executions = self.copies = 0
@@ -95,6 +98,8 @@ def cudaRuntimeGetVersion() -> Any:
 
 
 def cudaMalloc(size: int) -> Any:
+    if GPU.full:
+        return cudaError_t.cudaErrorMemoryAllocation, None
     block = (ctypes.c_byte * size)()
     ctypes.memset(block, 0xFF, size)  # floats are NaN: what is read before it was written shows
     GPU.blocks[ctypes.addressof(block)] = block

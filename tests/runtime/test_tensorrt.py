@@ -227,6 +227,18 @@ def test_memory_is_given_back(make: Make, gpu: stand_in.Gpu) -> None:
     assert len(gpu.blocks) == before
 
 
+def test_a_fault_comes_with_what_mends_it(gpu: stand_in.Gpu) -> None:
+    gpu.full = True
+    with pytest.raises(VcdeployError, match=r"cudaMalloc: cudaErrorMemoryAllocation .*its memory is full: end what"):
+        cuda.Memory(8)
+    gpu.captures = False
+    with pytest.raises(VcdeployError, match="`vcdeploy gpu-check` tries all"), cuda.Stream().captured():
+        pass
+    gpu.devices = 0
+    with pytest.raises(VcdeployError, match="an NVIDIA GPU and its driver are needed"):
+        cuda.device()
+
+
 def test_the_device_is_described(gpu: stand_in.Gpu) -> None:
     device = cuda.device()
     assert (device.name, device.capability, device.driver, device.runtime) == ("Stand-in GPU", "8.9", "13.1", "13.0")

@@ -293,7 +293,7 @@ def _need_gpu() -> None:
 
     if (fault := cuda.fault()) is not None:
         raise VcdeployError(
-            f"--device cuda needs an NVIDIA GPU, its driver and {extras.install_command('tensorrt')}; here: {fault}"
+            f"--device cuda needs {extras.install_command('tensorrt')} and a GPU that CUDA can use; here: {fault}"
         )
 
 

@@ -12,7 +12,7 @@ def plugin() -> None:
     """Build the TensorRT plugin, or say where it is."""
 
 
-@plugin.command()
+@plugin.command(short_help="Compile the plugin on this machine.")
 @click.option("--arch", metavar="LIST",
               help="GPU architectures, such as 80,90, or native: this one's. [default: all nvcc knows]")  # fmt: skip
 def build(arch: str | None) -> None:
@@ -26,7 +26,7 @@ def build(arch: str | None) -> None:
     click.echo(compile_plugin(arch, lambda line: click.echo(line, err=True)))
 
 
-@plugin.command()
+@plugin.command(short_help="Print where the plugin is.")
 @click.option("--register", is_flag=True,
               help="The one that registers itself when loaded, for Triton, LD_PRELOAD and such.")  # fmt: skip
 def path(register: bool) -> None:

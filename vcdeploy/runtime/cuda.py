@@ -19,6 +19,8 @@ from vcdeploy import extras
 from vcdeploy.errors import VcdeployError
 
 NO_GPU = "an NVIDIA GPU and its driver are needed; `vcdeploy doctor` says what is here"
+NO_MEMORY = "its memory is full: end what else runs on the GPU, or take fewer sequences at once"
+OTHER_FAULT = "`vcdeploy gpu-check` tries all that needs a GPU, piece by piece"
 
 
 def _cudart() -> Any:
@@ -35,7 +37,13 @@ def _call(function: Any, *arguments: Any) -> Any:
         cudart = _cudart()
         said = cudart.cudaGetErrorString(status)[1]
         reason = said.decode() if isinstance(said, bytes) else str(said)
-        raise VcdeployError(f"CUDA: {function.__name__}: {getattr(status, 'name', status)} ({reason}): {NO_GPU}")
+        kinds = cudart.cudaError_t
+        advice = {
+            int(kinds.cudaErrorNoDevice): NO_GPU,
+            int(kinds.cudaErrorInsufficientDriver): NO_GPU,
+            int(kinds.cudaErrorMemoryAllocation): NO_MEMORY,
+        }.get(int(status), OTHER_FAULT)
+        raise VcdeployError(f"CUDA: {function.__name__}: {getattr(status, 'name', status)} ({reason}): {advice}")
     return values[0] if len(values) == 1 else values or None
 
 
