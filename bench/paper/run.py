@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -33,14 +33,18 @@ from vcdeploy.versions import versions
 KEPT = ("step", "epoch", "bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "sharpness", "weight")
 
 
-def pending(experiment: Experiment, scale: str, seeds: int, folder: Path) -> Iterator[tuple[Row, int, TrainConfig]]:
-    """What has no result yet, in the order to train it: all rows with the first seed, then with the next.
+def pending(
+    experiment: Experiment, scale: str, seeds: int, folder: Path, only: Collection[str] = ()
+) -> Iterator[tuple[Row, int, TrainConfig]]:
+    """What has no result yet, in the order to train it: all rows (or those named) with the first seed, then the next.
 
     A result of other settings than the experiment's is an error. It yields lazily: the dim of a row that matches
     another is known once that has its result.
     """
     for seed in range(seeds):
         for row in experiment.rows:
+            if only and row.name not in only:
+                continue
             config = settle(experiment, row, scale, seed, folder)
             file = results.path(folder, scale, experiment.name, row.name, seed)
             if not file.exists():

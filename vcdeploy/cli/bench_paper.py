@@ -57,12 +57,20 @@ def list_(scale: str, results: Path) -> None:
 @click.argument("names", metavar="[EXPERIMENT]...", nargs=-1)
 @_scale
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds of each row, from 0.")
+@click.option("--row", "only", multiple=True, metavar="NAME", help="Only this row; may be repeated.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
 @_results
 @_runs
 @click.pass_context
 def run(
-    ctx: click.Context, names: tuple[str, ...], scale: str, seeds: int, threads: int, results: Path, runs: Path
+    ctx: click.Context,
+    names: tuple[str, ...],
+    scale: str,
+    seeds: int,
+    only: tuple[str, ...],
+    threads: int,
+    results: Path,
+    runs: Path,
 ) -> None:
     """Train the rows of each EXPERIMENT that have no result yet. [default: of all]
 
@@ -77,9 +85,14 @@ def run(
     from vcdeploy.training.loop import Interrupted
 
     chosen = _experiments(names)
+    rows = [row.name for experiment in chosen for row in experiment.rows]
+    for name in only:
+        if name not in rows:
+            raise VcdeployError(f"no row {name!r} in {', '.join(each.name for each in chosen)}. "
+                                f"There are: {'; '.join(rows)}")  # fmt: skip
     torch.set_num_threads(threads)
     for experiment in chosen:
-        for row, seed, config in runner.pending(experiment, scale, seeds, results):
+        for row, seed, config in runner.pending(experiment, scale, seeds, results, only):
             click.echo(f"{experiment.name} · {row.name} · D {config.dim} · seed {seed}", nl=False)
             try:
                 made = runner.train(experiment, row, scale, config, results, runs)

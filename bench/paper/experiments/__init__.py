@@ -7,9 +7,10 @@ from vcdeploy.bench.paper.experiments.characters import CHARACTERS
 from vcdeploy.bench.paper.experiments.europarl import EUROPARL
 from vcdeploy.bench.paper.experiments.front import FRONT
 from vcdeploy.bench.paper.experiments.music import MUSIC
+from vcdeploy.bench.paper.experiments.pressure import PRESSURE
 from vcdeploy.bench.paper.experiments.sharpness import SHARPNESS
 from vcdeploy.bench.paper.experiments.text8 import TEXT8
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each for each in (CHARACTERS, BITS, MUSIC, TEXT8, EUROPARL, BEYOND, FRONT, SHARPNESS)
+    each.name: each for each in (CHARACTERS, BITS, MUSIC, TEXT8, EUROPARL, BEYOND, FRONT, SHARPNESS, PRESSURE)
 }

@@ -17,7 +17,7 @@ BITS = Experiment(
         Row("CRNN, 24 buffer bits", "crnn", {"buffer": 24}, matches="VCRNN, 24 buffer bits"),
     ),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=100_000, held_out=10_000),
+        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=500_000, held_out=20_000),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     score="bits_per_character",
