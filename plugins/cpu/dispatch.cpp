@@ -11,7 +11,7 @@ std::vector<const Kernels*> usable_kernels() {
     std::vector<const Kernels*> usable;
 #ifdef VCDEPLOY_X86
     const CpuFeatures& cpu = cpu_features();
-    if (cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.fma) usable.push_back(&kAvx512);
+    if (cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512_vnni && cpu.fma && cpu.f16c) usable.push_back(&kAvx512);
     if (cpu.avx2 && cpu.fma && cpu.f16c) usable.push_back(&kAvx2);
 #endif
     usable.push_back(&kPortable);

@@ -1,5 +1,6 @@
 // The kernels for AVX2, FMA and F16C.
-#include "simd_avx2.h"
+#define VCDEPLOY_ISA avx2
+#include "simd_256.h"
 //
 #include "preparation.h"
 #include "product.h"

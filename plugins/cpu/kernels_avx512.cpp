@@ -1,5 +1,6 @@
-// The kernels for AVX-512 F, BW and VL.
-#include "simd_avx512.h"
+// The kernels for AVX-512 VL and VNNI, FMA and F16C, in registers of 256 bits.
+#define VCDEPLOY_ISA avx512
+#include "simd_256.h"
 //
 #include "preparation.h"
 #include "product.h"

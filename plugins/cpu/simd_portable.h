@@ -11,6 +11,7 @@
 namespace vcdeploy::portable {
 
 constexpr int kRegisters = 4;  // of one Rows
+constexpr int kMostSums = 8;   // registers that a product may take for its sums
 
 #ifdef __GNUC__
 typedef float Four __attribute__((vector_size(16)));
