@@ -14,92 +14,84 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
-// Bytes ahead of what is multiplied: a page's end does not stop this, as it stops the processor's own look-ahead.
-constexpr std::size_t kAhead = 2048;
-
+// Fetches what comes kAhead bytes after: a page's end does not stop this, as it stops the processor's own look-ahead.
 template <std::size_t Bytes>
-static inline void look_ahead(const void* from) {
+static inline void look_ahead([[maybe_unused]] const void* from) {
 #if defined(__GNUC__)
+    if constexpr (kAhead > 0)
 #pragma GCC unroll 16
-    for (std::size_t line = 0; line < Bytes; line += 64)
-        __builtin_prefetch(static_cast<const char*>(from) + kAhead + line);
+        for (std::size_t line = 0; line < Bytes; line += 64)
+            __builtin_prefetch(static_cast<const char*>(from) + kAhead + line);
 #endif
 }
 
-// How many panels are multiplied at once: a number of x is then spread over a register once for all of them. As many as
-// leave their sums in registers.
-template <int Gates>
-constexpr int kTogether = 2 * Gates * kRegisters <= kMostSums ? 2 : 1;
-
-// sums [Panels][Gates][16] += weights [Panels][columns][Gates][16] times x [columns]. w_apart, sums_apart: from a panel to
-// the next.
-template <int Gates, int Panels, class Weight>
-static inline void multiply_columns(const Weight* w, std::size_t w_apart, const float* x, int columns, float* sums,
-                                    std::size_t sums_apart) {
-    // About eight registers of sums that do not wait for each other hide the latency of an addition. However many panels
-    // there are, a row's sum is made in the same order.
-    constexpr int kWidth = kTogether<Gates> * Gates * kRegisters;
-    constexpr int kDepth = (8 + kWidth - 1) / kWidth;
-    Rows sum[kDepth][Panels][Gates];
+// sums [Gates][16] += weights [columns][Gates][16] times x [columns].
+template <int Gates, class Weight>
+static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
+    // About eight registers of sums that do not wait for each other hide the latency of an addition.
+    constexpr int kDepth = (8 + Gates * kRegisters - 1) / (Gates * kRegisters);
+    Rows sum[kDepth][Gates];
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
+    for (int g = 0; g < Gates; ++g) {
+        sum[0][g] = load(sums + g * kPanel);
 #pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) {
-            sum[0][p][g] = load(sums + p * sums_apart + g * kPanel);
-#pragma GCC unroll 8
-            for (int d = 1; d < kDepth; ++d) sum[d][p][g] = all(0.0f);
-        }
-    const auto add = [&](int j, Rows(&into)[Panels][Gates]) {
-        const Rows xj = all(x[j]);
-#pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g)
-                into[p][g] = multiply_add(xj, widened(w + p * w_apart + (j * Gates + g) * kPanel), into[p][g]);
-    };
+        for (int d = 1; d < kDepth; ++d) sum[d][g] = all(0.0f);
+    }
     int j = 0;
     for (; j + kDepth <= columns; j += kDepth) {
+        look_ahead<kDepth * Gates * kPanel * sizeof(Weight)>(w + j * Gates * kPanel);
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p)
-            look_ahead<kDepth * Gates * kPanel * sizeof(Weight)>(w + p * w_apart + j * Gates * kPanel);
+        for (int d = 0; d < kDepth; ++d) {
+            const Rows xj = all(x[j + d]);
 #pragma GCC unroll 8
-        for (int d = 0; d < kDepth; ++d) add(j + d, sum[d]);
-    }
-    for (; j < columns; ++j) add(j, sum[0]);
-#pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) {
-#pragma GCC unroll 8
-            for (int d = 1; d < kDepth; ++d) sum[0][p][g] = sum[0][p][g] + sum[d][p][g];
-            store(sums + p * sums_apart + g * kPanel, sum[0][p][g]);
+            for (int g = 0; g < Gates; ++g)
+                sum[d][g] = multiply_add(xj, widened(w + ((j + d) * Gates + g) * kPanel), sum[d][g]);
         }
+    }
+    for (; j < columns; ++j) {
+        const Rows xj = all(x[j]);
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g)
+            sum[0][g] = multiply_add(xj, widened(w + (j * Gates + g) * kPanel), sum[0][g]);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
+        store(sums + g * kPanel, sum[0][g]);
+    }
 }
 
-// The same in whole numbers: counts [Panels][Gates][16] += weights [Panels][column pairs][Gates][16 rows of two] times
-// levels [columns]. An odd last column has a level of 0 beside it.
-template <int Gates, int Panels>
-static inline void multiply_pairs(const std::uint8_t* w, std::size_t w_apart, const std::int16_t* levels, int columns,
-                                  std::int32_t* counts, std::size_t counts_apart) {
-    Counts sum[Panels][Gates];
+// The same in whole numbers: counts [Gates][16] += weights [column pairs][Gates][16 rows of two] times levels [columns].
+// An odd last column has a level of 0 beside it.
+template <int Gates>
+static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* levels, int columns,
+                                  std::int32_t* counts) {
+    constexpr int kDepth = (kCountsApart + Gates - 1) / Gates;
+    Counts sum[kDepth][Gates];
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
+    for (int g = 0; g < Gates; ++g) {
+        sum[0][g] = load(counts + g * kPanel);
 #pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) sum[p][g] = load(counts + p * counts_apart + g * kPanel);
-#pragma GCC unroll 4
-    for (int j = 0; j < columns; j += 2) {
-#pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) {
-            const std::uint8_t* from = w + p * w_apart + j * Gates * kPanel;
-            look_ahead<2 * Gates * kPanel>(from);
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g) sum[p][g] = multiply_add(column_pair(from + g * 2 * kPanel), levels + j, sum[p][g]);
-        }
+        for (int d = 1; d < kDepth; ++d) sum[d][g] = start_of(0);
     }
+    const auto add = [&](int j, Counts(&into)[Gates]) {
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
+        for (int g = 0; g < Gates; ++g)
+            into[g] = multiply_add(column_pair(w + (j * Gates + g * 2) * kPanel), levels + j, into[g]);
+    };
+    int j = 0;
+#pragma GCC unroll 4
+    for (; j + 2 * (kDepth - 1) < columns; j += 2 * kDepth)
 #pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) store(counts + p * counts_apart + g * kPanel, sum[p][g]);
+        for (int d = 0; d < kDepth; ++d) add(j + 2 * d, sum[d]);
+    for (; j < columns; j += 2) add(j, sum[0]);
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
+        store(counts + g * kPanel, sum[0][g]);
+    }
 }
 
 static inline std::int32_t total_of(const std::int16_t* levels, int count) {
@@ -108,30 +100,24 @@ static inline std::int32_t total_of(const std::int16_t* levels, int count) {
     return total;
 }
 
-// Walks the packed columns [begin, end) of the panels that hold the first `active` rows, nearly in the order of memory:
-// visit(number of panels, the first, where its weights lie, from there to the next panel's, first column, number of columns).
-// The number is a constant; a part's panels lie `members` apart.
+// Walks the packed columns [begin, end) of the panels that hold the first `active` rows, in the order of memory:
+// visit(panel, where its weights lie, first column, number of columns).
 template <int Gates, class Visit>
 static inline void walk(int active, int begin, int end, Part mine, Visit visit) {
-    const int panels = panels_of(active), members = mine.members;
+    const int panels = panels_of(active);
     const int shells = greater((panels + kPanelsOfShell - 1) / kPanelsOfShell, (end + kShell - 1) / kShell);
     for (int k = 0; k < shells; ++k) {
         const int above = k * kPanelsOfShell, left = k * kShell;
         const int last = lesser(end, left + kShell);
         if (last <= begin) continue;
-        const auto visit_all = [&](int panel, int panels_end, int offset, int column) {
-            const std::size_t apart = panel_start(k, panel + members, Gates) - panel_start(k, panel, Gates);
-            std::size_t start = panel_start(k, panel, Gates) + offset * Gates * kPanel;
-            for (; panel + (kTogether<Gates> - 1) * members < panels_end;
-                 panel += kTogether<Gates> * members, start += kTogether<Gates> * apart)
-                visit(std::integral_constant<int, kTogether<Gates>>{}, panel, start, apart, column, last - column);
-            for (; panel < panels_end; panel += members, start += apart)
-                visit(std::integral_constant<int, 1>{}, panel, start, apart, column, last - column);
-        };
-        const int own = above + (mine.member - above % members + members) % members;
-        visit_all(own, lesser(above + kPanelsOfShell, panels), begin, begin);
+        const int own_end = lesser(above + kPanelsOfShell, panels);
+        for (int panel = above; panel < own_end; ++panel)
+            if (panel % mine.members == mine.member)
+                visit(panel, panel_start(k, panel, Gates) + begin * Gates * kPanel, begin, last - begin);
         const int first = greater(begin, left);
-        if (first < last) visit_all(mine.member, lesser(above, panels), first - left, first);
+        if (last <= first) continue;
+        for (int panel = mine.member; panel < lesser(above, panels); panel += mine.members)
+            visit(panel, panel_start(k, panel, Gates) + (first - left) * Gates * kPanel, first, last - first);
     }
 }
 
@@ -139,11 +125,9 @@ template <int Gates, class Weight>
 static void multiply_widened(const void* weights, const float* x, int active, int begin, int end, Part mine,
                              float* sums, int stride) {
     const auto* w = static_cast<const Weight*>(weights);
-    walk<Gates>(active, begin, end, mine,
-                [=](auto count, int panel, std::size_t start, std::size_t apart, int column, int columns) {
-                    multiply_columns<Gates, count>(w + start, apart, x + column, columns, sums + panel * stride,
-                                                   static_cast<std::size_t>(stride) * mine.members);
-                });
+    walk<Gates>(active, begin, end, mine, [=](int panel, std::size_t start, int column, int columns) {
+        multiply_columns<Gates>(w + start, x + column, columns, sums + panel * stride);
+    });
 }
 
 // The same in whole numbers, which are then as many floats: each has its row's scale times the vector's unit. Sums are exact,
@@ -161,11 +145,9 @@ static void multiply_quantised(const PackedWeights& W, const Activations& x, int
         for (int g = 0; g < Gates; ++g)
             store(counts + panel * stride + g * kPanel,
                   known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
-    walk<Gates>(active, begin, end, mine,
-                [=, &x](auto count, int panel, std::size_t start, std::size_t apart, int column, int columns) {
-                    multiply_pairs<Gates, count>(w + start, apart, x.level + column, columns, counts + panel * stride,
-                                                 static_cast<std::size_t>(stride) * mine.members);
-                });
+    walk<Gates>(active, begin, end, mine, [=, &x](int panel, std::size_t at, int column, int columns) {
+        multiply_pairs<Gates>(w + at, x.level + column, columns, counts + panel * stride);
+    });
     for (int panel = mine.member; panel < panels; panel += mine.members)
         for (int g = 0; g < Gates; ++g) {
             const int at = panel * stride + g * kPanel;

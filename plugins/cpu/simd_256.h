@@ -1,12 +1,13 @@
 // A panel's sixteen rows in two registers of 256 bits: AVX2 with FMA and F16C, or AVX-512 VL with VNNI.
 //
-// The latter has twice the registers, and an instruction that multiplies and adds whole numbers. Registers of 512 bits
+// The latter has an instruction that multiplies and adds whole numbers. Registers of 512 bits
 // gain nothing: weights come from beyond the first cache, and a Zen 4, which halves such instructions, took a fifth longer
 // with them (VCGRU-1024, m 0.2-0.6, with table: f16 26.7 µs a step instead of 22.0, bf16 24.9 instead of 22.2, f32 the same).
 #pragma once
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -15,11 +16,15 @@
 namespace vcdeploy::VCDEPLOY_ISA {
 
 constexpr int kRegisters = 2;  // of one Rows
-// Registers that a product may take for its sums: of 16, or of 32 with AVX-512.
-#ifdef __AVX512VL__
-constexpr int kMostSums = 24;
+// kAhead: how far ahead of use weights are fetched, in bytes. Processors with AVX-512 look ahead well enough by themselves:
+// a Zen 4 took 64 µs for a step of VCGRU-1024 in f32 with 4096, and 54 without. kCountsApart: Counts that a product adds to
+// in turn, since VNNI's instruction takes four cycles to add.
+#ifdef __AVX512VNNI__
+constexpr std::size_t kAhead = 0;
+constexpr int kCountsApart = 4;
 #else
-constexpr int kMostSums = 12;
+constexpr std::size_t kAhead = 4096;
+constexpr int kCountsApart = 1;
 #endif
 
 struct Rows {
@@ -138,14 +143,19 @@ static inline Counts multiply_add(ColumnPair w, const std::int16_t* pair, Counts
     return {add_pairs(sum.low, x, w.both), add_pairs(sum.high, x, w.high)};
 }
 
-static inline __m256i first_eight(Counts x) { return _mm256_sub_epi32(x.low, _mm256_slli_epi32(x.high, 8)); }
+static inline Counts operator+(Counts a, Counts b) {
+    return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
 
 // Sixteen numbers, rounded to the nearest, half to even.
 static inline void store_whole(std::int16_t* p, Rows x) {
     const __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
     _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(both, 0xd8));
 }
-static inline Rows to_float(Counts x) { return {_mm256_cvtepi32_ps(first_eight(x)), _mm256_cvtepi32_ps(x.high)}; }
+static inline Rows to_float(Counts x) {
+    const __m256i low = _mm256_sub_epi32(x.low, _mm256_slli_epi32(x.high, 8));
+    return {_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(x.high)};
+}
 
 // Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
 static inline void add_products(const float* a, const float* b, int n, double sum[16]) {

@@ -1,6 +1,7 @@
 // A panel's sixteen rows for any processor: four vectors of four, which is what SSE2 and NEON hold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -11,7 +12,8 @@
 namespace vcdeploy::portable {
 
 constexpr int kRegisters = 4;  // of one Rows
-constexpr int kMostSums = 8;   // registers that a product may take for its sums
+constexpr std::size_t kAhead = 4096;  // as in simd_256.h
+constexpr int kCountsApart = 1;
 
 #ifdef __GNUC__
 typedef float Four __attribute__((vector_size(16)));
@@ -137,6 +139,8 @@ static inline Rows widened(const Bfloat16* w) {
 struct Counts {
     FourCounts a, b, c, d;
 };
+
+static inline Counts operator+(Counts x, Counts y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
 
 static inline Counts load(const std::int32_t* p) {
     Counts x;
