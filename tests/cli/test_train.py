@@ -147,6 +147,42 @@ def test_two_processes_train_as_one(text: Path, tmp_path: Path, extra: list[str]
         assert other["m"] == pytest.approx(row["m"], rel=1e-3)
 
 
+WATCHED = """
+import json, os, sys
+from pathlib import Path
+
+from vcdeploy.cli import main
+from vcdeploy.training.loop import Trainer
+
+run, seen = Trainer.run, []
+
+def look():
+    names = [each.read_text().strip() for each in Path("/proc/self/task").glob("*/comm")]
+    seen.append([name for name in names if "gloo" in name])
+
+def watched(self):
+    run(self)
+    look()
+
+Trainer.run = watched
+main(sys.argv[1:], standalone_mode=False)
+look()
+Path(f"threads-{os.environ['RANK']}.json").write_text(json.dumps(seen))
+"""
+
+
+def test_no_thread_of_the_process_group_is_left_to_meet_the_end_of_the_interpreter(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "watched.py").write_text(WATCHED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "watched.py"]
+    command += ["train", str(text), *SMALL, "--epochs", "0.1", "--out", "two"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    for rank in range(2):
+        training, after = json.loads((tmp_path / f"threads-{rank}.json").read_text())
+        assert training, "the names of gloo's threads have changed"
+        assert not after
+
+
 def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None:
     arguments = ["train", str(text), *SMALL, "--epochs", "2"]
     whole = vcdeploy(*arguments, "--out", "whole", cwd=tmp_path)

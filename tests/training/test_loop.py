@@ -58,7 +58,9 @@ def test_sharpness_and_learning_rate_follow_their_schedules(make_trainer: MakeTr
     assert rows(by_step, "valid")[-1]["sharpness"] == pytest.approx(0.1 + 0.1 * ((by_step.total - 1) // 50))
 
 
-def test_the_state_is_carried_over_but_for_the_stream_whose_turn_it_is(make_trainer: MakeTrainer) -> None:
+def test_the_state_is_carried_over_but_for_the_stream_whose_turn_it_is(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = make_trainer(epochs=1.0, restart=4)
     seen: list[torch.Tensor | None] = []
     forward = trainer.model.forward
@@ -69,7 +71,7 @@ def test_the_state_is_carried_over_but_for_the_stream_whose_turn_it_is(make_trai
         seen.append(result[1].detach())
         return result
 
-    trainer.net = watch  # type: ignore[assignment]
+    monkeypatch.setattr(trainer.model, "forward", watch)
     for _ in range(2):
         trainer._step()
     assert seen[0] is None

@@ -69,7 +69,7 @@ class Trainer:
             epsilon=config.epsilon,
             initial_share=config.initial_share,
         ).to(processes.device)
-        self.net = processes.wrap(self.model)
+        processes.agree(self.model)
         if processes.rank:  # another dropout on every process
             torch.manual_seed(config.seed + processes.rank)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.peak_lr)
@@ -181,7 +181,7 @@ class Trainer:
         elif self.state is not None:
             fresh = self.train.restarting(k, config.restart).to(self.processes.device)
             self.state = self.state * ~fresh.unsqueeze(-1)
-        logits, state, m = self.net(tokens, self.state, boundaries)
+        logits, state, m = self.model(tokens, self.state, boundaries)
         loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
         objective = loss + self.objective(logits, m, tokens, boundaries) if self.objective else loss
         if not math.isfinite(objective.item()):
@@ -191,6 +191,7 @@ class Trainer:
             )
         self.optimizer.zero_grad(set_to_none=True)
         objective.backward()
+        self.processes.average(self.model.parameters())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         self.optimizer.step()
         self.state = state.detach()
