@@ -78,7 +78,7 @@ def test_colours_where_there_are_some(models: dict[str, Path]) -> None:
     strip, scale = coloured.splitlines()
     assert len(re.findall(r"\x1b\[38;5;\d+;48;5;\d+m.\x1b\[0m", strip)) == len(SENTENCE)
     assert re.sub(r"\x1b\[[\d;]*m", "", strip) == SENTENCE
-    assert re.sub(r"\x1b\[[\d;]*m", "", scale) == "m  0 " + " " * 24 + " 1"
+    assert re.sub(r"\x1b\[[\d;]*m", "", scale) == "m  0 " + " " * 20 + " 1"
 
 
 def test_bits_and_tunes(models: dict[str, Path]) -> None:
