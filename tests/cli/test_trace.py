@@ -67,7 +67,7 @@ def test_the_strip_is_the_text_and_its_m(models: dict[str, Path]) -> None:
     model = load(models["text"])
     a = r"mean a \d+ of 12\n"
     assert re.fullmatch(
-        rf"{model.backend}.*, f32 · 21 symbols · \d\.\d+ bits per symbol · mean m 0\.\d+ · {a}", result.stderr
+        rf"digits: m in tenths, 4 is 0\.4 to 0\.5\n{model.backend}.*, f32 · 21 symbols · \d\.\d+ bits per symbol · mean m 0\.\d+ · {a}", result.stderr
     )
     narrow = shown(models["text"], "--text", SENTENCE, COLUMNS="12").splitlines()
     assert narrow[::2] == ["the tin man", "ran on."]
@@ -97,6 +97,9 @@ def test_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> No
     assert shown(models["text"], "--file", tmp_path / "text") == f"{tmp_path / 'text'}\n{strip}"
     assert shown(models["text"], "--file", "-", given=SENTENCE) == f"standard input\n{strip}"
     assert "cannot read the text" in said(run(models["text"], "--file", tmp_path / "none"))
+    (tmp_path / "strange").write_text("on\nthe Z")
+    message = said(run(models["text"], "--file", tmp_path / "text", "--file", tmp_path / "strange"))
+    assert f"{tmp_path / 'strange'}: 'Z' (U+005A) at line 2, column 5, is not among" in message
 
 
 def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> None:
@@ -104,7 +107,8 @@ def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> No
     both = run(models["text"], other, "--text", "on", "--text", "no")
     one, two = digits(shares(models["text"], "on")), digits(shares(other, "no"))
     assert both.stdout == f"{models['text']}\non\n{one}\n\n{other}\nno\n{two}\n"
-    assert [line.partition(": ")[0] for line in both.stderr.splitlines()] == [str(models["text"]), str(other)]
+    said_of = [line.partition(": ")[0] for line in both.stderr.splitlines()]
+    assert said_of == ["digits", str(models["text"]), str(other)]
     assert shown(models["text"], other, "--text", "on").count("\non\n") == 2
     message = said(run(models["text"], other, "--text", "a", "--text", "a", "--text", "a"))
     assert "2 models and 3 texts don't make pairs" in message
@@ -143,6 +147,10 @@ def test_classes_and_words(models: dict[str, Path]) -> None:
     mark = "m-an" if peaks(word, 0.02) else "man"
     assert re.search(rf"{mark} +1 +{' '.join(f'{100 * each:.0f}' for each in word)}", out)
     assert "reads music" in said(run(models["music"], "--text", TUNE, "--words"))
+    short = shown(models["text"], "--text", "a", "--words").splitlines()
+    assert short[-2].index("times") + len("times") == short[-1].index("  ", 10)  # right-aligned under its heading
+    assert "there are no words" in shown(models["text"], "--text", ". .", "--words")
+    assert "--rise is for --words" in said(run(models["text"], "--text", "a", "--rise", "0.1"))
     assert re.search(r"note length 1/2 +2 ", shown(models["music"], "--text", TUNE, "--classes"))
 
 
@@ -198,6 +206,7 @@ def test_every_backend_traces_alike(models: dict[str, Path], backend: str, tmp_p
 def test_a_tune_of_the_corpus(models: dict[str, Path]) -> None:
     if irish_folder() is None:
         pytest.skip("needs the corpus irish: install music21")
+    assert "and english reads text" in said(run("english", "--tune", "The Kid on the Mountain"))
     message = said(run(models["music"], "--tune", "The Kid on the Mountain"))
     assert re.search(r"'.*', symbol \d+ of tune 1, is not among the", message)
     assert "no tune of irish is called 'Kit on the Mountain'; the closest are kid on the mountain" in said(
