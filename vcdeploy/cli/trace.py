@@ -43,7 +43,7 @@ ROWS = 12  # of dimensions in the terminal
 @click.option("--classes", is_flag=True,
               help="Also the mean of m by class of symbol: ends of words, bits of bytes, note lengths, …")  # fmt: skip
 @click.option("--words", is_flag=True,
-              help="Also the words, with a hyphen before each letter inside them where m has a peak.")  # fmt: skip
+              help="Also the words, with a hyphen where m peaks inside them; pictures and pages mark it.")  # fmt: skip
 @click.option("--rise", type=click.FloatRange(0, 1),
               help=f"With --words: by how much m is above its neighbours at a peak. [default: {RISE}]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
@@ -289,7 +289,7 @@ def _check_suffix(output: Path) -> None:
 def _picture(document: _Document, suffix: str) -> bytes:
     from vcdeploy.analysis.plots import picture, strips
 
-    return picture(strips(document.traces, document.dimensions), suffix)
+    return picture(strips(document.traces, document.dimensions, document.words), suffix)
 
 
 def _page(document: _Document) -> bytes:
