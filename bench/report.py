@@ -76,7 +76,8 @@ def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) ->
 
     It need not where one of the two reads more than half of the last cache, or everything from memory: others who
     share those decide how fast that is. Nor where the threads leave no core to the rest of the system. Nor in single
-    steps of PyTorch: they are mostly its own overhead, which differs from process to process.
+    steps of PyTorch: they are mostly its own overhead, which differs from process to process. A baseline's own ratio
+    is always 1.
     """
     by_name = {each["name"]: each for each in contenders}
     room = SHARED * machine.largest_cache()
@@ -85,7 +86,8 @@ def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) ->
             theirs = by_name[each["baseline"]]["scenarios"].get(name, found)
             small = max(found["working_set"], theirs["working_set"]) <= room
             overhead = each["engine"] == "torch" and name != "sequence"
-            found["firm"] = small and name != COLD and threads < cores and not overhead
+            itself = each["name"] == each["baseline"]
+            found["firm"] = itself or (small and name != COLD and threads < cores and not overhead)
 
 
 def calm(chunks: Sequence[Chunk], least: float) -> float:

@@ -143,7 +143,7 @@ def _highlights(parts: Sequence[Part]) -> list[list[str]]:
             if each["dim"] == size and each["label"] in ("native f32 + table", "native int8 + table"):
                 found = each["scenarios"]["sequence"]
                 name = f"{each['beside'].upper()}-{size}, {_label(each['label'])}, {CALLS['sequence']}"
-                rows.append([name, _us(found["calm"]), _times(found)])
+                rows.append([name, *_figures(found)])
     return rows
 
 
@@ -181,9 +181,13 @@ def _by_size(part: Part, scenario: str) -> Table:
 
 
 def _cells(contender: Found | None, scenario: str) -> list[str]:
+    """µs and times of a contender in a scenario, where there are any."""
+    return _figures(contender["scenarios"].get(scenario) if contender else None)
+
+
+def _figures(found: Found | None) -> list[str]:
     """µs and times."""
-    found = contender["scenarios"].get(scenario) if contender else None
-    return [_us(found["calm"]), _times(found)] if found else ["–", "–"]
+    return [_three_digits(found["calm"]), _times(found)] if found else ["–", "–"]
 
 
 def _plain(part: Part) -> Section:
@@ -244,39 +248,45 @@ def _share(part: Part) -> Section:
 
 
 def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense: str) -> Section:
-    """Cost against D or m: a curve a contender with its fitted exponent; place: where on it a contender is."""
-    curves: dict[str, list[tuple[float, float]]] = {}
-    times = []
-    for each in part["contenders"]:
-        found, at = each["scenarios"]["sequence"], place(each)
-        if at is not None:
-            curves.setdefault(_label(each["label"]), []).append((at, found["calm"]))
-        where = "" if at is None else f", {name} = {at:g}"
-        times.append([_label(each["label"]) + where, _us(found["calm"]), _times(found)])
-    rows, series = [], []
-    for label, points in curves.items():
-        points.sort()
+    """Cost against D or m: a curve a contender with its fitted exponent; place: where on it a contender is.
+
+    A contender that is nowhere on it costs the same everywhere: a level line, without an exponent.
+    """
+    found = [(_label(each["label"]), place(each), each["scenarios"]["sequence"]) for each in part["contenders"]]
+    places = sorted({at for _, at, _ in found if at is not None})
+    curves: dict[str, dict[float, Found]] = {}
+    for label, at, figures in found:
+        curves.setdefault(label, {}).update(dict.fromkeys(places, figures) if at is None else {at: figures})
+    level = {label for label, at, _ in found if at is None}
+    exponents, series = [], []
+    for label, curve in curves.items():
+        points = [(at, curve[at]["calm"]) for at in places if at in curve]
+        if label in level:
+            series.append(chart.Series(label, [points[0], points[-1]], False))
+            continue
         whole, upper = _fit(points), _fit(points[len(points) // 2 - 1 :])
         row = [label]
         for fit in (whole, upper):
             row += [f"{fit.exponent:.2f}", f"{fit.low:g} to {fit.high:g}", f"{100 * fit.off:.0f} %"]
-        rows.append([*row, "2"])
+        exponents.append([*row, "2"])
         series.append(chart.Series(f"{label}: {name}^{whole.exponent:.2f}", points))
-    places = sorted({x for points in curves.values() for x, _ in points})
-    last = next(iter(curves.values()))[-1]
-    ideal = [(x, last[1] * (x / last[0]) ** 2) for x in (places[0], last[0])]
+    x_last, y_last = series[0].points[-1]
+    ideal = [(x, y_last * (x / x_last) ** 2) for x in (places[0], x_last)]
     series.append(chart.Series(f"{name}², the ideal", ideal, False))
     caption = f"µs a step against {name}, both on logarithmic axes, with the exponent of each; {name}² for comparison."
     drawn = chart.lines(series, chart.Axis(name, [(x, f"{x:g}") for x in places]), chart.Axis("µs a step"), caption)
-    cells = [[label, *(_us(y) for _, y in points)] for label, points in curves.items()]
-    columns = ("", "exponent", "over", "largest error", "upper part", "over", "largest error", "ideal")
+    # Columns: contenders; rows: places.
+    times = [[f"{x:g}", *(cell for curve in curves.values() for cell in _figures(curve.get(x)))] for x in places]
+    columns = (name, *(f"{label}, {what}" for label in curves for what in ("µs", "times")))
+    numbers = Table(f"µs a step, and times as fast as the dense GRU of the same D, against {name}", columns, times)
+    headings = ("", "exponent", "over", "largest error", "upper part", "over", "largest error", "ideal")
     return Section(
         part["title"],
         [
             GROWTH.format(name=name, call=CALLS["sequence"], dense=dense),
-            Figure(part["part"], caption, drawn, Table(caption, ("", *(f"{name} = {x:g}" for x in places)), cells)),
-            Table(f"Exponents of the cost against {name}", columns, rows),
-            Table("Times as fast as the dense GRU of the same D", ("", "µs a step", "times"), times),
+            Figure(part["part"], caption, drawn, numbers),
+            Table(f"Exponents of the cost against {name}", headings, exponents),
+            numbers,
             *_left_out(part),
         ],
     )
@@ -291,7 +301,7 @@ def _cold(part: Part) -> Section:
     for each in part["contenders"]:
         warm, cold = each["scenarios"].get("step"), each["scenarios"].get(COLD)
         if warm and cold:
-            cells = [cell for found in (warm, cold) for cell in (_us(found["calm"]), _times(found))]
+            cells = [*_figures(warm), *_figures(cold)]
             slower = f"{cold['calm'] / warm['calm']:.1f}"
             rows.append([f"{_label(each['label'])}, D = {each['dim']}", *cells, slower])
     columns = ("", "µs, warm", "times", "µs, cold", "times", "cold : warm")
@@ -308,7 +318,7 @@ def _tail(part: Part) -> Section:
             quantiles = dict(found["tail"]["quantiles"])
             points = [(1 / (1 - place), value) for place, value in quantiles.items() if place >= 0.5]
             series.append(chart.Series(_label(each["label"]), points))
-            cells = [_us(value) for value in (*(quantiles[at] for at in places), found["tail"]["max"])]
+            cells = [_three_digits(value) for value in (*(quantiles[at] for at in places), found["tail"]["max"])]
             rows.append([_label(each["label"]), f"{found['calls']:,}", *cells])
     if not rows:
         return Section("Tail latency", ["Too few steps were taken to speak of a tail.", *_left_out(part)])
@@ -364,12 +374,13 @@ def _label(label: str) -> str:
     return " ".join(ENGINES.get(word, word.upper() if word in UPPER else word) for word in label.split())
 
 
-def _us(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"
+def _three_digits(value: float) -> str:
+    """As many as that, and more only before the point."""
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _times(found: Found) -> str:
     ratio = found.get("calm_ratio")
     if ratio is None:
         return "–"
-    return ("" if found["firm"] else "≈ ") + (f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}")
+    return ("" if found["firm"] else "≈ ") + _three_digits(ratio)

@@ -188,6 +188,7 @@ def test_which_ratios_are_firm() -> None:
     assert firm(small, small) == [True, False] and firm(small, small, scenario="sequence") == [True, True]
     assert firm(large, small, scenario="sequence") == firm(small, large, scenario="sequence") == [False, False]
     assert firm(small, small, threads=2) == firm(small, small, scenario="cold") == [False, False]
+    assert figures[2]["scenarios"]["cold"]["firm"]  # a baseline against itself is 1, whatever disturbs it
 
 
 def test_calm_rounds_are_those_that_nothing_disturbs() -> None:

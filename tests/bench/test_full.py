@@ -127,7 +127,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == 130, errors
-    assert "stopped; 1 parts are in out, and the same command goes on" in errors
+    assert "stopped; out has 1 of the parts, and the same command goes on" in errors
     assert [each.name for each in parts.iterdir()] == ["unit-vcrnn.json"]
     assert not (tmp_path / "out" / "report.json").exists()
     first = (parts / "unit-vcrnn.json").read_bytes()
@@ -140,7 +140,12 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     for name in ("report.md", "report.html", "size.svg"):
         assert f"wrote out/{name}" in result.stderr and (tmp_path / "out" / name).stat().st_size
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "## Cost against D" in text and "![µs a step against D" in text and "| native f32, D = 16 |" in text
+    assert (
+        "## Cost against D" in text
+        and "![µs a step against D" in text
+        and "\n| D | native f32, µs |" in text
+        and "\n| 16 |" in text
+    )
     # The same report beside itself: nothing has changed.
     beside = [*BENCH, "out/report.json", "--compare", "out/report.json"]
     result = subprocess.run(beside, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -269,6 +274,27 @@ def test_a_document_of_ones_own() -> None:
         "# Title\n\nAn opening.\n\n## One, two\n\nWords with `code`.\n\n*Numbers & <more>*\n\n"
         "|  | a\\|b |\n|---|--:|\n| `code` | 1 |\n\n![A figure](f.svg)\n\n|  | x |\n|---|--:|\n| y | 2 |\n"
     )
+
+
+def test_what_does_not_vary_is_a_level_line() -> None:
+    """Cost against m: the dense unit has the same at each, no exponent, and 1 as its own ratio."""
+
+    def contender(label: str, us: float, m: float | None) -> dict[str, Any]:
+        found = {"calm": us, "calm_ratio": 40 / us, "firm": True, "undisturbed": 2}
+        return {"label": label, "dim": 8, "share": m and [m, m], "scenarios": {"sequence": found}}
+
+    varied = [contender("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]
+    section = summary._share(
+        {"part": "share", "title": "t", "left_out": {}, "contenders": [*varied, contender("onnxruntime gru", 40, None)]}
+    )
+    figure, exponents, numbers = section.parts[1:]
+    assert isinstance(figure, Figure) and isinstance(exponents, Table) and isinstance(numbers, Table)
+    assert [row[:2] for row in exponents.rows] == [["native f32", "2.00"]]
+    assert numbers.rows == [
+        ["0.25", "6.25", "6.40", "40.0", "1.00"], ["0.5", "25.0", "1.60", "40.0", "1.00"],
+        ["1", "100", "0.40", "40.0", "1.00"],
+    ]  # fmt: skip
+    assert "ONNX Runtime GRU</text>" in figure.svg and figure.table == numbers
 
 
 def test_energy_is_read_where_there_are_counters(tmp_path: Path) -> None:

@@ -77,12 +77,7 @@ def _plain(cell: str) -> str:
 def page(heading: str, opening: Sequence[str | Table | Figure], sections: Sequence[Section]) -> str:
     """The HTML page, with a list of its sections."""
     content = "".join(f'<li><a href="#{each.anchor}">{escape(each.heading)}</a></li>' for each in sections)
-    body = "\n".join(
-        f'<section><h2 id="{each.anchor}">{escape(each.heading)}</h2>\n'
-        + "\n".join(_in_html(each.parts))
-        + "</section>"
-        for each in sections
-    )
+    body = "\n".join(map(_section, sections))
     style = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
     return (
         _HEAD.replace("STYLE", style).replace("HEADING", escape(heading))
