@@ -264,6 +264,8 @@ def test_a_document_of_ones_own() -> None:
     section = Section("One, two", ["Words with `code`.", table, figure])
     text = page("Title", ["An opening."], [section])
     assert text.count("<details>") == 1 and text.count("<table>") == 2
+    words = Table("Words", ("", "what", "how many"), [["a", "it", "2"], ["b", "that", "–"]])
+    assert re.findall(r"<td[^>]*>", page("Title", [words], [])) == ['<td class="words">', "<td>"] * 2
     again = Section("Again", [figure.table, figure])  # a table that is there by itself is not shown twice
     assert page("Title", [], [again]).count("<table>") == 1
     assert markdown("Title", [], [again]).count("| y | 2 |") == 1

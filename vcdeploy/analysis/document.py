@@ -107,10 +107,16 @@ def _in_html(parts: Sequence[str | Table | Figure]) -> Iterator[str]:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{_with_code(each)}</th>' for each in table.columns)
+    # Numbers stand to the right, so that digits are under each other; a column without a digit has words.
+    sides = [
+        "" if any(map(str.isdigit, "".join(cells))) else ' class="words"' for cells in zip(*table.rows, strict=True)
+    ]
+    head = "".join(
+        f'<th scope="col"{side}>{_with_code(each)}</th>' for each, side in zip(table.columns, sides, strict=True)
+    )
     rows = "\n".join(
         f'<tr><th scope="row">{_with_code(row[0])}</th>'
-        + "".join(f"<td>{_with_code(cell)}</td>" for cell in row[1:])
+        + "".join(f"<td{side}>{_with_code(cell)}</td>" for cell, side in zip(row[1:], sides[1:], strict=True))
         + "</tr>"
         for row in table.rows
     )
