@@ -17,7 +17,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
-DIM, ROUNDS, SECONDS, TRIES, TAIL = 1024, 28, 0.006, 3, 100_000
+DIM, ROUNDS, SECONDS, TRIES, PROCESSES, TAIL = 1024, 28, 0.006, 3, 2, 100_000
 # Of the figures of a contender, what the whole report keeps.
 KEPT = ("calm", "calm_ratio", "firm", "undisturbed", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
         "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
@@ -45,7 +45,8 @@ def run(
     for name in only:
         if name not in [each.name for each in parts]:
             raise VcdeployError(f"no part {name!r}; there are: {', '.join(each.name for each in parts)}")
-    settings = {"dim": dim, "rounds": rounds, "chunk_seconds": SECONDS, "tries": TRIES, "seed": seed, "tail": tail}
+    settings = {"dim": dim, "rounds": rounds, "chunk_seconds": SECONDS, "tries": TRIES, "processes": PROCESSES,
+                "seed": seed, "tail": tail}  # fmt: skip
     begun = _begin(folder, settings, command)
     wanted = [each for each in parts if not only or each.name in only]
     subjects: dict[tuple[str, int, design.Share], subject.Subject] = {}
@@ -137,6 +138,7 @@ def _measure(
         cores,
         0,
         TRIES if part.calls is None else 1,
+        PROCESSES,
     )
     streams = subject.random_streams(len(subject.SYMBOLS), part.batch, subject.STREAM, seed)
     load, date, began = machine.describe()["load"], datetime.now(timezone.utc), monotonic()

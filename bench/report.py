@@ -91,12 +91,19 @@ def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) ->
 
 
 def calm(chunks: Sequence[Chunk], least: float) -> float:
-    """What a step takes, in microseconds, where nothing disturbs the core: the median over the undisturbed rounds.
+    """What a step takes, in microseconds, where nothing disturbs the core: a median over the undisturbed rounds.
 
     Where a core is shared with a neighbour, as in virtual machines, rounds come in two kinds, apart by up to a half,
     and further for what is bound by instructions than for what is bound by memory. How many there are of each is
     chance; a ratio that another run finds again is made of the undisturbed ones. A probe beside each tells them apart.
+    So is the place of its memory chance for each process: of several, the mean of their medians counts.
     """
+    processes = sorted({chunk.process for chunk in chunks})
+    return float(np.mean([_calm([chunk for chunk in chunks if chunk.process == each], least) for each in processes]))
+
+
+def _calm(chunks: Sequence[Chunk], least: float) -> float:
+    """Of one process: the median over its undisturbed rounds or, where these are few, over the least disturbed."""
     within = [chunk for chunk in chunks if chunk.probe <= UNDISTURBED * least]
     if len(within) < FEWEST:
         within = sorted(chunks, key=lambda chunk: chunk.probe)[:FEWEST]

@@ -64,9 +64,10 @@ MODELS = (
 )
 METHOD = (
     "A part is one interleaved run: every contender has a process of its own, kept to the same cores, and they take "
-    "turns, {rounds} rounds of about {ms:.0f} ms each. µs are the median over the rounds in which nothing disturbed "
-    "the core, which a little work of fixed size before and after tells; a disturbed turn is taken again, up to "
-    "{tries} times in all. A ratio (`times`) is the dense baseline's µs by the contender's, of the same part and the "
+    "turns, {rounds} rounds of about {ms:.0f} ms each, {processes} processes one after another sharing them. µs are "
+    "the median over the rounds in which nothing disturbed the core, of each process, and of these the mean. A little "
+    "work of fixed size before and after tells disturbed rounds; such a turn is taken again, up to {tries} times in "
+    "all. A ratio (`times`) is the dense baseline's µs by the contender's, of the same part and the "
     "same kind of call."
 )
 FIRM = (
@@ -347,7 +348,9 @@ def _energy(document: dict[str, Any]) -> Section:
 
 def _method(document: dict[str, Any]) -> Section:
     settings = document["settings"]
-    method = METHOD.format(rounds=settings["rounds"], ms=1e3 * settings["chunk_seconds"], tries=settings["tries"])
+    method = METHOD.format(
+        ms=1e3 * settings["chunk_seconds"], **{name: settings[name] for name in ("rounds", "processes", "tries")}
+    )
     rows = []
     for part in document["parts"]:
         calm = [
