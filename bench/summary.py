@@ -236,7 +236,9 @@ def _peers(parts: Sequence[Part]) -> Section:
 
 
 def _left_out(part: Part) -> Shown:
-    return [f"Left out: {name.partition(': ')[2] or name}: {why}." for name, why in part["left_out"].items()]
+    """A line for each contender that is not here, whatever units and sizes it was to have."""
+    lines = [f"Left out: {_label(name.partition(': ')[2] or name)}: {why}." for name, why in part["left_out"].items()]
+    return list(dict.fromkeys(lines))
 
 
 def _size(part: Part) -> Section:

@@ -286,10 +286,11 @@ def test_what_does_not_vary_is_a_level_line() -> None:
         return {"label": label, "dim": 8, "share": m and [m, m], "scenarios": {"sequence": found}}
 
     varied = [contender("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]
-    section = summary._share(
-        {"part": "share", "title": "t", "left_out": {}, "contenders": [*varied, contender("onnxruntime gru", 40, None)]}
-    )
-    figure, exponents, numbers = section.parts[1:]
+    left_out = dict.fromkeys(("vcgru-8: onnxruntime custom op", "vcgru-4: onnxruntime custom op"), "it was not built")
+    everyone = [*varied, contender("onnxruntime gru", 40, None)]
+    section = summary._share({"part": "share", "title": "t", "left_out": left_out, "contenders": everyone})
+    figure, exponents, numbers = section.parts[1:4]
+    assert section.parts[4:] == ["Left out: ONNX Runtime custom op: it was not built."]
     assert isinstance(figure, Figure) and isinstance(exponents, Table) and isinstance(numbers, Table)
     assert [row[:2] for row in exponents.rows] == [["native f32", "2.00"]]
     assert numbers.rows == [
