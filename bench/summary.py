@@ -63,12 +63,11 @@ MODELS = (
     "names, not every combination of everything."
 )
 METHOD = (
-    "A part is one interleaved run: every contender has a process of its own, kept to the same cores, and they take "
-    "turns, {rounds} rounds of about {ms:.0f} ms each, {processes} processes one after another sharing them. µs are "
-    "the median over the rounds in which nothing disturbed the core, of each process, and of these the mean. A little "
-    "work of fixed size before and after tells disturbed rounds; such a turn is taken again, up to {tries} times in "
-    "all. A ratio (`times`) is the dense baseline's µs by the contender's, of the same part and the "
-    "same kind of call."
+    "A part is measured in {visits} visits, all other parts in between. Each is one interleaved run: every contender "
+    "has a process of its own, kept to the same cores, and they take turns, {rounds} rounds of about {ms:.0f} ms each. "
+    "µs are those of the fastest round, the median over its calls: what shares the machine makes rounds slower, for a "
+    "moment or a minute, and never faster. A ratio (`times`) is the dense baseline's µs by the contender's, of the "
+    "same part and the same kind of call."
 )
 FIRM = (
     "A ratio with ≈ need not be found again by another run: one of the two reads more than half of the last cache at "
@@ -350,17 +349,11 @@ def _energy(document: dict[str, Any]) -> Section:
 
 def _method(document: dict[str, Any]) -> Section:
     settings = document["settings"]
-    method = METHOD.format(
-        ms=1e3 * settings["chunk_seconds"], **{name: settings[name] for name in ("rounds", "processes", "tries")}
-    )
+    method = METHOD.format(ms=1e3 * settings["chunk_seconds"], visits=settings["visits"], rounds=settings["rounds"])
     rows = []
     for part in document["parts"]:
-        calm = [
-            f["undisturbed"] / part["settings"]["rounds"] for c in part["contenders"] for f in c["scenarios"].values()
-        ]
-        share = f"{100 * sum(calm) / len(calm):.0f} %"
-        rows.append([part["title"], part["varies"], str(len(part["contenders"])), share, f"{part['seconds']:.0f}"])
-    columns = ("", "what varies", "contenders", "undisturbed rounds", "seconds")
+        rows.append([part["title"], part["varies"], str(len(part["contenders"])), f"{part['seconds']:.0f}"])
+    columns = ("", "what varies", "contenders", "seconds")
     return Section("How it was measured", [MODELS, method, FIRM, Table("The parts", columns, rows)])
 
 

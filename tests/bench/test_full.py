@@ -86,6 +86,23 @@ def test_the_parts_and_their_figures(document: dict[str, Any]) -> None:
         assert dict(map(tuple, found["tail"]["quantiles"]))[0.5] == found["p50"]
 
 
+def test_visits_come_together(folder: Path, document: dict[str, Any]) -> None:
+    """All parts once, then all again: the report has the rounds of all visits, and the fastest of them counts."""
+    files = sorted(each.name for each in (folder / "parts").iterdir())
+    assert files == ["batch-1.json", "batch-2.json", "batch-3.json", "tail-1.json"]
+    visits = [json.loads((folder / "parts" / name).read_text()) for name in files[:3]]
+    order = sorted([*visits, json.loads((folder / "parts" / "tail-1.json").read_text())], key=lambda each: each["date"])
+    assert [each["part"] for each in order] == ["batch", "tail", "batch", "batch"]
+    batch = document["parts"][0]
+    assert batch["settings"]["visits"] == 3 and batch["seconds"] == pytest.approx(sum(v["seconds"] for v in visits))
+    for place, contender in enumerate(batch["contenders"]):
+        for name, found in contender["scenarios"].items():
+            alike = [visit["contenders"][place]["scenarios"][name] for visit in visits]
+            assert found["calm"] == min(min(each["rounds"]) for each in alike)
+            assert found["calls"] == sum(each["calls"] for each in alike)
+            assert found["p90"] == sorted(each["p90"] for each in alike)[1]
+
+
 def test_other_settings_are_refused(folder: Path, tmp_path: Path) -> None:
     for changed, said in (({"rounds": 3}, "rounds 2, and now it is 3"), ({"dim": 32}, "dim 16, and now it is 32")):
         with pytest.raises(VcdeployError, match=said):
@@ -108,32 +125,33 @@ def test_another_machine_or_version_is_refused(folder: Path, tmp_path: Path) -> 
 def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text((folder / "settings.json").read_text())
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "batch.json").write_text("{")
-    with pytest.raises(VcdeployError, match=r"batch\.json can't be read .* remove it"):
+    for visit in (1, 2, 3):
+        (tmp_path / "parts" / f"batch-{visit}.json").write_text("{")
+    with pytest.raises(VcdeployError, match=r"batch-1\.json can't be read .* remove it"):
         full.run(tmp_path, **SMALL, only=["batch"])
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C in the second part: the first is kept as it is, and the same command ends the report."""
+    """Ctrl-C in the second run: the first is kept as it is, and the same command ends the report."""
     words = ["--full", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
     heeding = ["env", "--default-signal=INT"]  # where the tests run in the background, Ctrl-C is ignored
     parts = tmp_path / "out" / "parts"
     with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
-            while not (parts / "unit-vcrnn.json").exists() and process.poll() is None:
+            while not (parts / "unit-vcrnn-1.json").exists() and process.poll() is None:
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130, errors
-    assert "stopped; out has 1 of the parts, and the same command goes on" in errors
-    assert [each.name for each in parts.iterdir()] == ["unit-vcrnn.json"]
+    assert "stopped; out has 1 of the runs, and the same command goes on" in errors
+    assert [each.name for each in parts.iterdir()] == ["unit-vcrnn-1.json"]
     assert not (tmp_path / "out" / "report.json").exists()
-    first = (parts / "unit-vcrnn.json").read_bytes()
+    first = (parts / "unit-vcrnn-1.json").read_bytes()
     result = subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    assert (parts / "unit-vcrnn.json").read_bytes() == first
+    assert (parts / "unit-vcrnn-1.json").read_bytes() == first
     made = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [part["part"] for part in made["parts"]] == ["unit-vcrnn", "size"]
     assert made["command"] == "vcdeploy bench " + " ".join(words)
@@ -282,7 +300,7 @@ def test_what_does_not_vary_is_a_level_line() -> None:
     """Cost against m: the dense unit has the same at each, no exponent, and 1 as its own ratio."""
 
     def contender(label: str, us: float, m: float | None) -> dict[str, Any]:
-        found = {"calm": us, "calm_ratio": 40 / us, "firm": True, "undisturbed": 2}
+        found = {"calm": us, "calm_ratio": 40 / us, "firm": True}
         return {"label": label, "dim": 8, "share": m and [m, m], "scenarios": {"sequence": found}}
 
     varied = [contender("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]

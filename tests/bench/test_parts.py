@@ -1,15 +1,11 @@
 """The parts of a benchmark by themselves: shares, weights read, and the made-up model."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from vcdeploy import _native
-from vcdeploy.bench import contenders, interleave, subject, traffic
-from vcdeploy.bench.report import calm
+from vcdeploy.bench import contenders, subject, traffic
 from vcdeploy.units import scheduler
 
 CONFIG = {"dim": 1024, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3}
@@ -78,42 +74,11 @@ def test_a_name_or_the_beginning_of_one_chooses() -> None:
     assert {each.precision for each in contenders.contenders("vcgru", ["int8"]) if each.engine == "native"} == {"int8"}
 
 
-class Pretended:
-    """A process whose chunks take a microsecond more with each that was made before it."""
-
-    made: list[str]
-
-    def __init__(self, name: str, threads: int) -> None:
-        self.made.append(name)
-        self.took = 1000 * len(self.made)
-
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        chunk = {"times": [self.took], "steps": 1, "bandwidth": None, "probe": 500}
-        answers: dict[str, dict[str, Any]] = {
-            "load": {"runs": "nothing"}, "calibrate": {"amount": 1}, "measure": chunk, "summarise": {},
-        }  # fmt: skip
-        return answers[do]
-
-    def __enter__(self) -> "Pretended":
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("rounds", "processes", "made_by"), [(5, 2, [0, 0, 0, 1, 1]), (4, 1, [0, 0, 0, 0]), (1, 2, [0]), (3, 3, [0, 1, 2])]
-)
-def test_processes_share_the_rounds(
-    rounds: int, processes: int, made_by: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Pretended, "made", [], raising=False)
-    monkeypatch.setattr(interleave, "Process", Pretended)
-    chosen = [find("native f32"), find("onnxruntime gru")]
-    settings = interleave.Settings(["step"], 1, 1, rounds, 0.001, 0, processes=processes)
-    records, absent = interleave.measure(chosen, Path(), settings, lambda line: None)
-    assert absent == {} and [each.contender for each in records] == chosen
-    assert Pretended.made == [each.name for each in chosen] * (made_by[-1] + 1)
-    for place, record in enumerate(records):
-        assert [chunk.process for chunk in record.chunks["step"]] == made_by
-        # A process counts as much as another, however many rounds it had.
-        assert calm(record.chunks["step"], 500) == np.mean([1 + place + 2 * each for each in set(made_by)])
+def test_streams_have_each_symbol_as_often_as_another() -> None:
+    streams = subject.random_streams(50, 3, 120, seed=1)
+    assert streams.shape == (120, 3)
+    for batch in range(3):
+        for start in (0, 50):  # every call of 50 symbols reads each of them once
+            assert sorted(streams[start : start + 50, batch]) == list(range(50))
+    assert (streams[:50] != streams[50:100]).any() and (streams[:, 0] != streams[:, 1]).any()
+    assert (streams == subject.random_streams(50, 3, 120, seed=1)).all()

@@ -211,7 +211,7 @@ def _full(folder: Path, dim: int | None, rounds: int | None, seed: int, only: li
             )  # fmt: skip
     except KeyboardInterrupt:
         done = len(list((folder / "parts").glob("*.json")))
-        click.echo(f"stopped; {folder} has {done} of the parts, and the same command goes on with the rest", err=True)
+        click.echo(f"stopped; {folder} has {done} of the runs, and the same command goes on with the rest", err=True)
         raise
     for file in summary.write(document, folder):
         click.echo(f"wrote {file}", err=True)
