@@ -25,7 +25,7 @@ from vcdeploy.versions import versions
 
 DIM, ROUNDS, VISITS, SECONDS, TAIL = 1024, 10, 3, 0.006, 100_000
 # Of the figures of a contender, what the whole report keeps.
-KEPT = ("calm", "calm_ratio", "firm", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
+KEPT = ("calm", "calm_ratio", "firm", "visits", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
         "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
 KIND = "full"  # what tells a full report's JSON from a plain one's
 
@@ -191,6 +191,7 @@ def _together(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for name, found in contender["scenarios"].items():
             alike = [others[contender["name"]]["scenarios"][name] for others in by_name]
             found["rounds"] = [took for each in alike for took in each["rounds"]]
+            found["visits"] = [min(each["rounds"]) for each in alike]
             found |= {key: sum(each[key] for each in alike) for key in ("calls", "steps")}
             for key in ("p50", "p90", "p99", "symbols_per_second", "joules"):
                 if key in found:

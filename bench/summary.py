@@ -23,7 +23,7 @@ CALLS = {
 }
 ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 UPPER = ("gru", "lstm", "rnn")
-BUSY = 1.5  # programs that want a core, when a part begins
+BUSY = 0.5  # programs that want a core, when a report is begun
 
 Part = dict[str, Any]
 Found = dict[str, Any]
@@ -73,7 +73,7 @@ FIRM = (
     "A ratio with ≈ need not be found again by another run: one of the two reads more than half of the last cache at "
     "each step, or all of it from memory, and others who share them decide how fast that is; or the threads leave no "
     "core to the rest of the system; or it is a single step of PyTorch, mostly its own overhead, which differs from "
-    "process to process."
+    "process to process; or no second visit found the fastest round of one of the two again, within 10 %."
 )
 
 
@@ -125,8 +125,8 @@ def _opening(document: dict[str, Any]) -> Shown:
     found.append(f"Made by `{document['command']}`, begun {document['date']}; measuring took {minutes:.1f} minutes.")
     if document["missing"]:
         found.append(f"Not measured yet: {', '.join(document['missing'])}. The same command goes on with them.")
-    if busy := [part["part"] for part in parts if part["load"] and part["load"] > BUSY]:
-        found.append(f"Other programs were running shortly before these parts began: {', '.join(busy)}.")
+    if machine["load"] and machine["load"] > BUSY:
+        found.append(f"Other programs were running shortly before it began (load {machine['load']}).")
     if highlights := _highlights(parts):
         caption = "In short: times as fast as the dense unit of the same size in ONNX Runtime, same call"
         found.append(Table(caption, ("", "µs a step", "times"), highlights))

@@ -187,6 +187,14 @@ def test_which_ratios_are_firm() -> None:
     assert firm(small, small) == [True, False] and firm(small, small, scenario="sequence") == [True, True]
     assert firm(large, small, scenario="sequence") == firm(small, large, scenario="sequence") == [False, False]
     assert firm(small, small, threads=2) == firm(small, small, scenario="cold") == [False, False]
+    for visits, again in (([10, 12, 10.9], True), ([10, 12, 11.1], False), ([10], True)):
+        for place in (0, 2):  # a contender, or its baseline
+            for each in figures:
+                each["scenarios"] = {"sequence": {"working_set": small, "visits": [5, 5, 5]}}
+            figures[place]["scenarios"]["sequence"]["visits"] = visits
+            tell_firm(figures, 1, cores=2)
+            assert figures[0]["scenarios"]["sequence"]["firm"] == again
+    firm(small, small, scenario="cold")
     assert figures[2]["scenarios"]["cold"]["firm"]  # a baseline against itself is 1, whatever disturbs it
 
 
