@@ -1,4 +1,9 @@
-"""The full report: its parts measured one after another, each kept in a file, so that a stopped run can go on."""
+"""The full report: its parts measured in turn, each visit kept in a file, so that a stopped run can go on.
+
+All parts are measured once, then all again: what disturbs the machine for a minute disturbs one visit of a part and
+spares the others; and each visit has processes of its own, of which one is faster than another by where its memory
+happens to lie.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import Any
 
@@ -17,9 +23,9 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
-DIM, ROUNDS, SECONDS, TRIES, TAIL = 1024, 28, 0.006, 3, 100_000
+DIM, ROUNDS, VISITS, SECONDS, TAIL = 1024, 10, 3, 0.006, 100_000
 # Of the figures of a contender, what the whole report keeps.
-KEPT = ("calm", "calm_ratio", "firm", "undisturbed", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
+KEPT = ("calm", "calm_ratio", "firm", "visits", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
         "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
 KIND = "full"  # what tells a full report's JSON from a plain one's
 
@@ -35,34 +41,49 @@ def run(
     command: str = "",
     tell: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """The document of `vcdeploy bench --full`. Parts that the folder holds are not measured again.
+    """The document of `vcdeploy bench --full`. Visits that the folder holds are not measured again.
 
-    dim: the largest D. tail: steps of the tail's contenders. only: names of parts; the document has these and all
-    that were measured before. Settings, machine and versions must be those the folder was begun with.
+    dim: the largest D. rounds: of each visit. tail: steps of the tail's contenders. only: names of parts; the document
+    has these and all that were measured before. Settings, machine and versions must be those the folder was begun with.
     """
     cores = os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
     parts = design.parts(dim, cores or 1, tail)
     for name in only:
         if name not in [each.name for each in parts]:
             raise VcdeployError(f"no part {name!r}; there are: {', '.join(each.name for each in parts)}")
-    settings = {"dim": dim, "rounds": rounds, "chunk_seconds": SECONDS, "tries": TRIES, "seed": seed, "tail": tail}
+    settings = {"dim": dim, "rounds": rounds, "visits": VISITS, "chunk_seconds": SECONDS, "seed": seed, "tail": tail}
     begun = _begin(folder, settings, command)
-    wanted = [each for each in parts if not only or each.name in only]
+    wanted = [(number, each) for number in range(VISITS) for each in parts if not only or each.name in only]
+    wanted = [(number, each) for number, each in wanted if number < _visits(each)]
     subjects: dict[tuple[str, int, design.Share], subject.Subject] = {}
-    for number, part in enumerate(wanted):
-        file = folder / "parts" / f"{part.name}.json"
+    for place, (number, part) in enumerate(wanted):
+        file = _file(folder, part, number)
         if file.exists():
             continue
 
-        def told(line: str, before: str = f"{number + 1} of {len(wanted)}, {part.name}: ") -> None:
+        def told(line: str, before: str = f"{place + 1} of {len(wanted)}, {part.name}: ") -> None:
             tell(before + line)
 
         measured = _measure(part, rounds, seed, subjects, told)
         write_atomically(file, (json.dumps(measured, indent=1, ensure_ascii=False) + "\n").encode())
-    files = {each.name: folder / "parts" / f"{each.name}.json" for each in parts}
-    found = [_brief(_read(file), begun["machine"]["cores"]) for file in files.values() if file.exists()]
-    missing = [name for name, file in files.items() if not file.exists()]
+    files = {each.name: [_file(folder, each, number) for number in range(_visits(each))] for each in parts}
+    missing = [name for name, visits in files.items() if not all(file.exists() for file in visits)]
+    cores_then = begun["machine"]["cores"]
+    found = [
+        _brief(_together([_read(file) for file in visits]), cores_then)
+        for name, visits in files.items()
+        if name not in missing
+    ]
     return {**begun, "energy": energy.fault(), "parts": found, "missing": missing}
+
+
+def _visits(part: Part) -> int:
+    """How often a part is measured, with all others in between; the tail is one long run."""
+    return VISITS if part.rounds is None else 1
+
+
+def _file(folder: Path, part: Part, number: int) -> Path:
+    return folder / "parts" / f"{part.name}-{number + 1}.json"
 
 
 def _begin(folder: Path, settings: dict[str, Any], command: str) -> dict[str, Any]:
@@ -136,7 +157,6 @@ def _measure(
         part.calls,
         cores,
         0,
-        TRIES if part.calls is None else 1,
     )
     streams = subject.random_streams(len(subject.SYMBOLS), part.batch, subject.STREAM, seed)
     load, date, began = machine.describe()["load"], datetime.now(timezone.utc), monotonic()
@@ -155,6 +175,29 @@ def _measure(
         "contenders": figures,
         "left_out": left_out,
     }  # fmt: skip
+
+
+def _together(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One part of all its visits: the rounds of all, counts as sums, other figures as medians."""
+    whole = visits[0]
+    whole["seconds"] = round(sum(each["seconds"] for each in visits), 1)
+    whole["load"] = max((each["load"] for each in visits if each["load"] is not None), default=None)
+    whole["settings"]["visits"] = len(visits)
+    by_name = [{contender["name"]: contender for contender in each["contenders"]} for each in visits]
+    whole["contenders"] = [each for each in whole["contenders"] if all(each["name"] in others for others in by_name)]
+    for each in visits[1:]:
+        whole["left_out"] |= each["left_out"]
+    for contender in whole["contenders"]:
+        for name, found in contender["scenarios"].items():
+            alike = [others[contender["name"]]["scenarios"][name] for others in by_name]
+            found["rounds"] = [took for each in alike for took in each["rounds"]]
+            found["visits"] = [min(each["rounds"]) for each in alike]
+            found |= {key: sum(each[key] for each in alike) for key in ("calls", "steps")}
+            for key in ("p50", "p90", "p99", "symbols_per_second", "joules"):
+                if key in found:
+                    found[key] = report.rounded(median(each[key] for each in alike))
+    report.tell_calm(whole["contenders"])
+    return whole
 
 
 def _brief(part: dict[str, Any], cores: int) -> dict[str, Any]:

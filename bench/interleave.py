@@ -8,19 +8,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from vcdeploy.bench.contenders import Contender
+from vcdeploy.bench.contenders import CUDA, Absent, Contender
 from vcdeploy.errors import VcdeployError
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PAUSE = 0.003  # seconds after a chunk: threads of the process that has just run may still spin
-UNDISTURBED = 1.1  # of the least time of a probe
 PATIENCE = 5.0  # seconds a process may take to end when asked to
 SHOWN = 20  # lines of a dead process's standard error
 
@@ -34,7 +34,6 @@ class Chunk:
     bandwidth: float | None  # bytes a second, measured beside it
     device_times: list[int] | None = None  # ns a call by a GPU's own clock
     joules: float | None = None  # a step, of all the processor
-    probe: int = 0  # ns of fixed work before and after: longer where the core is disturbed
 
 
 @dataclass
@@ -53,8 +52,7 @@ class Settings:
     """threads: of every contender. steps: of a sequence. seconds: of a chunk, about.
 
     amount: calls of a chunk, where it is not the time that decides. cores: those that contenders keep to.
-    bandwidth_seconds: to measure the machine's in beside each chunk, or 0. tries: for a chunk that is undisturbed;
-    from two on, each waits a while for the core to become calm.
+    bandwidth_seconds: to measure the machine's in beside each chunk, or 0.
     """
 
     scenarios: Sequence[str]
@@ -66,7 +64,6 @@ class Settings:
     amount: int | None = None
     cores: Sequence[int] | None = None
     bandwidth_seconds: float = 0.003
-    tries: int = 1
 
 
 class Process:
@@ -139,42 +136,52 @@ def measure(
     absent: dict[str, str] = {}
     running: list[tuple[Process, Record, dict[str, int]]] = []
     with ExitStack() as open_processes:
-        for contender in contenders:
-            tell(f"loading {contender.name}")
-            refused = {name: why for name in settings.scenarios if (why := contender.refuses(name))}
-            names = [name for name in settings.scenarios if name not in refused]
-            process = open_processes.enter_context(Process(contender.name, settings.threads))
-            answer = process.ask(
-                "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
-                steps=settings.steps, seed=settings.seed, cores=settings.cores,
-            )  # fmt: skip
-            if "absent" in answer:
-                absent[contender.name] = answer["absent"]
+        loading = [(each, open_processes.enter_context(Process(each.name, settings.threads))) for each in contenders]
+        for (contender, process), record in zip(loading, _load(loading, folder, settings, tell), strict=True):
+            if isinstance(record, Absent):
+                absent[contender.name] = str(record)
                 process.stop()
                 continue
-            amounts = {
-                name: process.ask("calibrate", scenario=name, seconds=settings.seconds, amount=settings.amount)[
-                    "amount"
-                ]
-                for name in names
-            }
-            record = Record(contender, answer["runs"], {name: [] for name in names}, refused=refused)
+            tell(f"calibrating {contender.name}")
+            asked = {"seconds": settings.seconds, "amount": settings.amount}
+            amounts = {name: int(process.ask("calibrate", scenario=name, **asked)["amount"]) for name in record.chunks}
             running.append((process, record, amounts))
-        least = sys.maxsize  # of all probes so far
         for number in range(settings.rounds):
             tell(f"round {number + 1} of {settings.rounds}")
             first = number % max(len(running), 1)  # so that nobody always comes after the same one
             for process, record, amounts in running[first:] + running[:first]:
                 for name, amount in amounts.items():
                     how: dict[str, Any] = {"amount": amount, "seconds": settings.bandwidth_seconds}
-                    for _ in range(settings.tries):
-                        how["calm"] = UNDISTURBED * least if settings.tries > 1 and number else 0
-                        chunk = Chunk(**process.ask("measure", scenario=name, **how))
-                        least = min(least, chunk.probe)
-                        if chunk.probe <= UNDISTURBED * least:
-                            break
-                    record.chunks[name].append(chunk)
+                    record.chunks[name].append(Chunk(**process.ask("measure", scenario=name, **how)))
                     time.sleep(PAUSE)
         for process, record, amounts in running:
             record.summary = {name: process.ask("summarise", scenario=name) for name in amounts}
     return [record for _, record, _ in running], absent
+
+
+def _load(
+    loading: Sequence[tuple[Contender, Process]], folder: Path, settings: Settings, tell: Callable[[str], None]
+) -> Iterator[Record | Absent]:
+    """An empty record of each contender, or why it can't run; as many load at once as there are cores."""
+
+    def load(contender: Contender, process: Process) -> Record | Absent:
+        tell(f"loading {contender.name}")
+        refused = {name: why for name in settings.scenarios if (why := contender.refuses(name))}
+        names = [name for name in settings.scenarios if name not in refused]
+        answer = process.ask(
+            "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
+            steps=settings.steps, seed=settings.seed, cores=settings.cores,
+        )  # fmt: skip
+        if "absent" in answer:
+            return Absent(answer["absent"])
+        return Record(contender, answer["runs"], {name: [] for name in names}, refused=refused)
+
+    # TensorRT times kernels while it builds an engine: nothing may run beside it.
+    on_gpu = any(contender.device == CUDA for contender, _ in loading)
+    pool = ThreadPoolExecutor(1 if on_gpu else os.cpu_count())
+    try:
+        futures = [pool.submit(load, *each) for each in loading]
+        wait(futures)
+        yield from (each.result() for each in futures)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -9,12 +9,12 @@ import numpy as np
 from rich.table import Table
 
 from vcdeploy.bench import machine
-from vcdeploy.bench.interleave import UNDISTURBED, Chunk, Record
+from vcdeploy.bench.interleave import Chunk, Record
 from vcdeploy.bench.scenarios import COLD, SCENARIOS
 
 MEMORY_BOUND = 0.6  # of the bandwidth measured beside it: from here on reading the weights is most of the time
+AGAIN = 1.1  # times the fastest of one visit: within this another has found it again
 SHARED = 0.5  # of the last cache: who reads more depends on those who share it
-FEWEST = 5  # rounds that a figure is made of, undisturbed or not
 TAIL = 10_000  # calls from which on the rare slow ones are told
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 READING, OTHER = "reading weights", "instructions or overhead"
@@ -25,11 +25,8 @@ def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def scenario(record: Record, baseline: Record, name: str, batch: int, least: float) -> dict[str, Any]:
-    """The figures of one contender in one scenario; times in microseconds a step of the whole batch.
-
-    least: ns of the shortest probe of the run.
-    """
+def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[str, Any]:
+    """The figures of one contender in one scenario; times in microseconds a step of the whole batch."""
     chunks = record.chunks[name]
     each = np.concatenate([np.array(chunk.times) / chunk.steps / 1e3 for chunk in chunks])
     rounds = [rounded(_typical(chunk)) for chunk in chunks]
@@ -52,12 +49,9 @@ def scenario(record: Record, baseline: Record, name: str, batch: int, least: flo
         device = np.concatenate([np.array(chunk.device_times) / chunk.steps / 1e3 for chunk in chunks])
         percentiles = map(rounded, np.percentile(device, [50, 90, 99]))
         found["device"] = dict(zip(("p50", "p90", "p99"), percentiles, strict=True))
-    found["calm"] = rounded(calm(chunks, least))
-    found["undisturbed"] = sum(chunk.probe <= UNDISTURBED * least for chunk in chunks)
     by_scenario = {other: _ratios(theirs, rounds) for other, theirs in baseline.chunks.items()}
     if name in by_scenario:
         found["ratio"] = rounded(float(np.median(by_scenario[name])))
-        found["calm_ratio"] = rounded(calm(baseline.chunks[name], least) / calm(chunks, least))
         found["ratio_p10"], found["ratio_p90"] = map(rounded, np.percentile(by_scenario[name], [10, 90]))
     found["ratio_to"] = {other: rounded(float(np.median(ratios))) for other, ratios in by_scenario.items()}
     summary = record.summary[name]
@@ -76,7 +70,8 @@ def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) ->
 
     It need not where one of the two reads more than half of the last cache, or everything from memory: others who
     share those decide how fast that is. Nor where the threads leave no core to the rest of the system. Nor in single
-    steps of PyTorch: they are mostly its own overhead, which differs from process to process.
+    steps of PyTorch: they are mostly its own overhead, which differs from process to process. Nor where of several
+    visits only one has found a figure. A baseline's own ratio is always 1.
     """
     by_name = {each["name"]: each for each in contenders}
     room = SHARED * machine.largest_cache()
@@ -85,20 +80,29 @@ def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) ->
             theirs = by_name[each["baseline"]]["scenarios"].get(name, found)
             small = max(found["working_set"], theirs["working_set"]) <= room
             overhead = each["engine"] == "torch" and name != "sequence"
-            found["firm"] = small and name != COLD and threads < cores and not overhead
+            itself = each["name"] == each["baseline"]
+            quiet = small and name != COLD and threads < cores and not overhead
+            found["firm"] = itself or (quiet and _found_again(found) and _found_again(theirs))
 
 
-def calm(chunks: Sequence[Chunk], least: float) -> float:
-    """What a step takes, in microseconds, where nothing disturbs the core: the median over the undisturbed rounds.
+def _found_again(found: dict[str, Any]) -> bool:
+    """Whether the fastest round of all visits has its like in a second one; true of a single visit."""
+    fastest = sorted(found.get("visits", []))
+    return len(fastest) < 2 or fastest[1] <= AGAIN * fastest[0]
 
-    Where a core is shared with a neighbour, as in virtual machines, rounds come in two kinds, apart by up to a half,
-    and further for what is bound by instructions than for what is bound by memory. How many there are of each is
-    chance; a ratio that another run finds again is made of the undisturbed ones. A probe beside each tells them apart.
+
+def tell_calm(contenders: Sequence[dict[str, Any]]) -> None:
+    """Put `calm` to each figure, what a step takes where nothing disturbs it: the fastest round; and its ratio.
+
+    What shares a core or its memory, in virtual machines above all, makes rounds slower, for a moment or for a minute,
+    and never faster. How many of them is chance; a ratio that another run finds again is made of the fastest.
     """
-    within = [chunk for chunk in chunks if chunk.probe <= UNDISTURBED * least]
-    if len(within) < FEWEST:
-        within = sorted(chunks, key=lambda chunk: chunk.probe)[:FEWEST]
-    return float(np.median([_typical(chunk) for chunk in within]))
+    by_name = {each["name"]: each for each in contenders}
+    for each in contenders:
+        for name, found in each["scenarios"].items():
+            found["calm"] = min(found["rounds"])
+            if theirs := by_name[each["baseline"]]["scenarios"].get(name):
+                found["calm_ratio"] = rounded(min(theirs["rounds"]) / found["calm"])
 
 
 def _typical(chunk: Chunk) -> float:
@@ -130,8 +134,7 @@ def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float
 def contenders(records: Sequence[Record], baselines: Mapping[str, str], batch: int) -> list[dict[str, Any]]:
     """The document's list of contenders, with all their figures; baselines: whose ratios refer to whom."""
     by_name = {each.contender.name: each for each in records}
-    least = min(chunk.probe for each in records for chunks in each.chunks.values() for chunk in chunks)
-    return [
+    found: list[dict[str, Any]] = [
         {
             "name": record.contender.name,
             "engine": record.contender.engine,
@@ -142,7 +145,7 @@ def contenders(records: Sequence[Record], baselines: Mapping[str, str], batch: i
             "baseline": baselines[record.contender.name],
             "scenarios": {
                 name: scenario(
-                    record, by_name[baselines[record.contender.name]], name, 1 if name == "generate" else batch, least
+                    record, by_name[baselines[record.contender.name]], name, 1 if name == "generate" else batch
                 )
                 for name in record.chunks
             },
@@ -150,6 +153,8 @@ def contenders(records: Sequence[Record], baselines: Mapping[str, str], batch: i
         }
         for record in records
     ]
+    tell_calm(found)
+    return found
 
 
 def tables(document: dict[str, Any]) -> list[Table]:

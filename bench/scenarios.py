@@ -126,7 +126,7 @@ class Reading:
 
 
 class Generating:
-    """One call of generate() a chunk, each with a seed of its own; m comes from reading what it wrote, afterwards."""
+    """One call of generate() a chunk, which writes the same each time; m comes from reading it, afterwards."""
 
     def __init__(self, model: Model, prime: NDArray[np.int64], seed: int) -> None:
         self._model, self._prime, self._seed = model, prime, seed
@@ -140,7 +140,6 @@ class Generating:
 
     def run(self, amount: int) -> tuple[list[int], int]:
         list(self._model.generate(self._prime, self.warm_up(amount), seed=self._seed))
-        self._seed += 1
         if self.watch is not None:
             self.watch.begin()
         begin = perf_counter_ns()

@@ -92,8 +92,13 @@ def trained(path: str | Path) -> Subject:
 
 
 def random_streams(vocab: int, batch: int, length: int, seed: int) -> NDArray[np.int64]:
-    """Symbols drawn uniformly, [length, batch]."""
-    return np.random.default_rng([seed, 1]).integers(vocab, size=(length, batch))
+    """Symbols in random order, each as often as another, [length, batch]: first all of them once, then all again, …
+
+    So calls of as many symbols as there are do the same work, whatever place of the stream they read.
+    """
+    random = np.random.default_rng([seed, 1])
+    once = np.tile(np.arange(vocab)[:, None], (1, batch))
+    return np.concatenate([random.permuted(once, axis=0) for _ in range(-(-length // vocab))])[:length]
 
 
 def own_text(path: str | Path, batch: int, length: int, seed: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ CALLS = {
 }
 ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 UPPER = ("gru", "lstm", "rnn")
-BUSY = 1.5  # programs that want a core, when a part begins
+BUSY = 0.5  # programs that want a core, when a report is begun
 
 Part = dict[str, Any]
 Found = dict[str, Any]
@@ -63,17 +63,17 @@ MODELS = (
     "names, not every combination of everything."
 )
 METHOD = (
-    "A part is one interleaved run: every contender has a process of its own, kept to the same cores, and they take "
-    "turns, {rounds} rounds of about {ms:.0f} ms each. µs are the median over the rounds in which nothing disturbed "
-    "the core, which a little work of fixed size before and after tells; a disturbed turn is taken again, up to "
-    "{tries} times in all. A ratio (`times`) is the dense baseline's µs by the contender's, of the same part and the "
-    "same kind of call."
+    "A part is measured in {visits} visits, all other parts in between. Each is one interleaved run: every contender "
+    "has a process of its own, kept to the same cores, and they take turns, {rounds} rounds of about {ms:.0f} ms each. "
+    "µs are those of the fastest round, the median over its calls: what shares the machine makes rounds slower, for a "
+    "moment or a minute, and never faster. A ratio (`times`) is the dense baseline's µs by the contender's, of the "
+    "same part and the same kind of call."
 )
 FIRM = (
     "A ratio with ≈ need not be found again by another run: one of the two reads more than half of the last cache at "
     "each step, or all of it from memory, and others who share them decide how fast that is; or the threads leave no "
     "core to the rest of the system; or it is a single step of PyTorch, mostly its own overhead, which differs from "
-    "process to process."
+    "process to process; or no second visit found the fastest round of one of the two again, within 10 %."
 )
 
 
@@ -125,8 +125,8 @@ def _opening(document: dict[str, Any]) -> Shown:
     found.append(f"Made by `{document['command']}`, begun {document['date']}; measuring took {minutes:.1f} minutes.")
     if document["missing"]:
         found.append(f"Not measured yet: {', '.join(document['missing'])}. The same command goes on with them.")
-    if busy := [part["part"] for part in parts if part["load"] and part["load"] > BUSY]:
-        found.append(f"Other programs were running shortly before these parts began: {', '.join(busy)}.")
+    if machine["load"] and machine["load"] > BUSY:
+        found.append(f"Other programs were running shortly before it began (load {machine['load']}).")
     if highlights := _highlights(parts):
         caption = "In short: times as fast as the dense unit of the same size in ONNX Runtime, same call"
         found.append(Table(caption, ("", "µs a step", "times"), highlights))
@@ -143,7 +143,7 @@ def _highlights(parts: Sequence[Part]) -> list[list[str]]:
             if each["dim"] == size and each["label"] in ("native f32 + table", "native int8 + table"):
                 found = each["scenarios"]["sequence"]
                 name = f"{each['beside'].upper()}-{size}, {_label(each['label'])}, {CALLS['sequence']}"
-                rows.append([name, _us(found["calm"]), _times(found)])
+                rows.append([name, *_figures(found)])
     return rows
 
 
@@ -181,9 +181,13 @@ def _by_size(part: Part, scenario: str) -> Table:
 
 
 def _cells(contender: Found | None, scenario: str) -> list[str]:
+    """µs and times of a contender in a scenario, where there are any."""
+    return _figures(contender["scenarios"].get(scenario) if contender else None)
+
+
+def _figures(found: Found | None) -> list[str]:
     """µs and times."""
-    found = contender["scenarios"].get(scenario) if contender else None
-    return [_us(found["calm"]), _times(found)] if found else ["–", "–"]
+    return [_three_digits(found["calm"]), _times(found)] if found else ["–", "–"]
 
 
 def _plain(part: Part) -> Section:
@@ -231,7 +235,9 @@ def _peers(parts: Sequence[Part]) -> Section:
 
 
 def _left_out(part: Part) -> Shown:
-    return [f"Left out: {name.partition(': ')[2] or name}: {why}." for name, why in part["left_out"].items()]
+    """A line for each contender that is not here, whatever units and sizes it was to have."""
+    lines = [f"Left out: {_label(name.partition(': ')[2] or name)}: {why}." for name, why in part["left_out"].items()]
+    return list(dict.fromkeys(lines))
 
 
 def _size(part: Part) -> Section:
@@ -244,39 +250,45 @@ def _share(part: Part) -> Section:
 
 
 def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense: str) -> Section:
-    """Cost against D or m: a curve a contender with its fitted exponent; place: where on it a contender is."""
-    curves: dict[str, list[tuple[float, float]]] = {}
-    times = []
-    for each in part["contenders"]:
-        found, at = each["scenarios"]["sequence"], place(each)
-        if at is not None:
-            curves.setdefault(_label(each["label"]), []).append((at, found["calm"]))
-        where = "" if at is None else f", {name} = {at:g}"
-        times.append([_label(each["label"]) + where, _us(found["calm"]), _times(found)])
-    rows, series = [], []
-    for label, points in curves.items():
-        points.sort()
+    """Cost against D or m: a curve a contender with its fitted exponent; place: where on it a contender is.
+
+    A contender that is nowhere on it costs the same everywhere: a level line, without an exponent.
+    """
+    found = [(_label(each["label"]), place(each), each["scenarios"]["sequence"]) for each in part["contenders"]]
+    places = sorted({at for _, at, _ in found if at is not None})
+    curves: dict[str, dict[float, Found]] = {}
+    for label, at, figures in found:
+        curves.setdefault(label, {}).update(dict.fromkeys(places, figures) if at is None else {at: figures})
+    level = {label for label, at, _ in found if at is None}
+    exponents, series = [], []
+    for label, curve in curves.items():
+        points = [(at, curve[at]["calm"]) for at in places if at in curve]
+        if label in level:
+            series.append(chart.Series(label, [points[0], points[-1]], False))
+            continue
         whole, upper = _fit(points), _fit(points[len(points) // 2 - 1 :])
         row = [label]
         for fit in (whole, upper):
             row += [f"{fit.exponent:.2f}", f"{fit.low:g} to {fit.high:g}", f"{100 * fit.off:.0f} %"]
-        rows.append([*row, "2"])
+        exponents.append([*row, "2"])
         series.append(chart.Series(f"{label}: {name}^{whole.exponent:.2f}", points))
-    places = sorted({x for points in curves.values() for x, _ in points})
-    last = next(iter(curves.values()))[-1]
-    ideal = [(x, last[1] * (x / last[0]) ** 2) for x in (places[0], last[0])]
+    x_last, y_last = series[0].points[-1]
+    ideal = [(x, y_last * (x / x_last) ** 2) for x in (places[0], x_last)]
     series.append(chart.Series(f"{name}², the ideal", ideal, False))
     caption = f"µs a step against {name}, both on logarithmic axes, with the exponent of each; {name}² for comparison."
     drawn = chart.lines(series, chart.Axis(name, [(x, f"{x:g}") for x in places]), chart.Axis("µs a step"), caption)
-    cells = [[label, *(_us(y) for _, y in points)] for label, points in curves.items()]
-    columns = ("", "exponent", "over", "largest error", "upper part", "over", "largest error", "ideal")
+    # Columns: contenders; rows: places.
+    times = [[f"{x:g}", *(cell for curve in curves.values() for cell in _figures(curve.get(x)))] for x in places]
+    columns = (name, *(f"{label}, {what}" for label in curves for what in ("µs", "times")))
+    numbers = Table(f"µs a step, and times as fast as the dense GRU of the same D, against {name}", columns, times)
+    headings = ("", "exponent", "over", "largest error", "upper part", "over", "largest error", "ideal")
     return Section(
         part["title"],
         [
             GROWTH.format(name=name, call=CALLS["sequence"], dense=dense),
-            Figure(part["part"], caption, drawn, Table(caption, ("", *(f"{name} = {x:g}" for x in places)), cells)),
-            Table(f"Exponents of the cost against {name}", columns, rows),
-            Table("Times as fast as the dense GRU of the same D", ("", "µs a step", "times"), times),
+            Figure(part["part"], caption, drawn, numbers),
+            Table(f"Exponents of the cost against {name}", headings, exponents),
+            numbers,
             *_left_out(part),
         ],
     )
@@ -291,7 +303,7 @@ def _cold(part: Part) -> Section:
     for each in part["contenders"]:
         warm, cold = each["scenarios"].get("step"), each["scenarios"].get(COLD)
         if warm and cold:
-            cells = [cell for found in (warm, cold) for cell in (_us(found["calm"]), _times(found))]
+            cells = [*_figures(warm), *_figures(cold)]
             slower = f"{cold['calm'] / warm['calm']:.1f}"
             rows.append([f"{_label(each['label'])}, D = {each['dim']}", *cells, slower])
     columns = ("", "µs, warm", "times", "µs, cold", "times", "cold : warm")
@@ -308,7 +320,7 @@ def _tail(part: Part) -> Section:
             quantiles = dict(found["tail"]["quantiles"])
             points = [(1 / (1 - place), value) for place, value in quantiles.items() if place >= 0.5]
             series.append(chart.Series(_label(each["label"]), points))
-            cells = [_us(value) for value in (*(quantiles[at] for at in places), found["tail"]["max"])]
+            cells = [_three_digits(value) for value in (*(quantiles[at] for at in places), found["tail"]["max"])]
             rows.append([_label(each["label"]), f"{found['calls']:,}", *cells])
     if not rows:
         return Section("Tail latency", ["Too few steps were taken to speak of a tail.", *_left_out(part)])
@@ -337,15 +349,11 @@ def _energy(document: dict[str, Any]) -> Section:
 
 def _method(document: dict[str, Any]) -> Section:
     settings = document["settings"]
-    method = METHOD.format(rounds=settings["rounds"], ms=1e3 * settings["chunk_seconds"], tries=settings["tries"])
+    method = METHOD.format(ms=1e3 * settings["chunk_seconds"], visits=settings["visits"], rounds=settings["rounds"])
     rows = []
     for part in document["parts"]:
-        calm = [
-            f["undisturbed"] / part["settings"]["rounds"] for c in part["contenders"] for f in c["scenarios"].values()
-        ]
-        share = f"{100 * sum(calm) / len(calm):.0f} %"
-        rows.append([part["title"], part["varies"], str(len(part["contenders"])), share, f"{part['seconds']:.0f}"])
-    columns = ("", "what varies", "contenders", "undisturbed rounds", "seconds")
+        rows.append([part["title"], part["varies"], str(len(part["contenders"])), f"{part['seconds']:.0f}"])
+    columns = ("", "what varies", "contenders", "seconds")
     return Section("How it was measured", [MODELS, method, FIRM, Table("The parts", columns, rows)])
 
 
@@ -364,12 +372,13 @@ def _label(label: str) -> str:
     return " ".join(ENGINES.get(word, word.upper() if word in UPPER else word) for word in label.split())
 
 
-def _us(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"
+def _three_digits(value: float) -> str:
+    """As many as that, and more only before the point."""
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _times(found: Found) -> str:
     ratio = found.get("calm_ratio")
     if ratio is None:
         return "–"
-    return ("" if found["firm"] else "≈ ") + (f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}")
+    return ("" if found["firm"] else "≈ ") + _three_digits(ratio)

@@ -4,7 +4,7 @@
 |---|---|
 | load: contender, folder, threads, scenarios, steps, seed, cores (to keep to, or null) | runs: what runs it, in words |
 | calibrate: scenario, seconds, amount (or null) | amount |
-| measure: scenario, amount, seconds (to measure the bandwidth in, or 0), calm (ns of a probe to wait for, or 0) | times [ns], steps (of a call), bandwidth (bytes a second, or null), device_times [ns] (of a GPU's own clock, or null), joules (a step, or null), probe [ns] (of fixed work before and after: the longer one) |
+| measure: scenario, amount, seconds (to measure the bandwidth in, or 0) | times [ns], steps (of a call), bandwidth (bytes a second, or null), device_times [ns] (of a GPU's own clock, or null), joules (a step, or null) |
 | summarise: scenario | m and what follows from it |
 
 An answer with the key `error` is a message for the user, one with `absent` says why the contender can't run here.
@@ -18,7 +18,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -28,35 +27,11 @@ from vcdeploy.bench import contenders, energy, machine, scenarios, traffic
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
 
-PROBES = 60  # products, about half a millisecond
-WAIT = 40_000_000  # ns for a disturbed core to become calm
-
-
-class Probe:
-    """A little work that always takes as long on a core that is undisturbed; its time, in ns."""
-
-    def __init__(self) -> None:
-        self._matrix = np.full((64, 64), 0.01, np.float32)  # in the first cache
-
-    def __call__(self) -> int:
-        begin = perf_counter_ns()
-        for _ in range(PROBES):
-            self._matrix @ self._matrix
-        return perf_counter_ns() - begin
-
-    def until(self, calm: float) -> int:
-        """Again and again until it is calm, within so many ns, or for WAIT; calm 0: once."""
-        deadline = perf_counter_ns() + WAIT
-        while (took := self()) > calm > 0 and perf_counter_ns() < deadline:
-            pass
-        return took
+TASKS = Path("/proc/self/task")  # the threads of this process
 
 
 class Worker:
     """A loaded contender and the scenarios it takes part in."""
-
-    def __init__(self) -> None:
-        self._probe = Probe()
 
     def load(
         self,
@@ -68,12 +43,13 @@ class Worker:
         seed: int,
         cores: list[int] | None = None,
     ) -> dict[str, Any]:
-        if cores is not None:
-            os.sched_setaffinity(0, cores)  # before the engine starts threads, which inherit it
         self._contender, self._threads, self._steps = contenders.Contender(**contender), threads, steps
         streams = np.load(Path(folder) / "streams.npy")
         self._model = contenders.load(self._contender, Path(folder), threads, steps, streams.shape[1])
         watch = self._watch() if self._contender.device == contenders.CUDA else None
+        if cores is not None:  # not before: others load beside it
+            for thread in TASKS.iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
         cache = machine.largest_cache()
         self._scenarios = {
             name: scenarios.make(name, self._model, streams, steps, seed, watch, cache) for name in names
@@ -101,13 +77,12 @@ class Worker:
         made.shares.clear()
         return {"amount": amount}
 
-    def measure(self, scenario: str, amount: int, seconds: float, calm: float = 0) -> dict[str, Any]:
+    def measure(self, scenario: str, amount: int, seconds: float) -> dict[str, Any]:
         made = self._scenarios[scenario]
         bandwidth: float | None = None
-        probe, before = self._probe.until(calm), energy.joules()
+        before = energy.joules()
         times, steps = scenarios.measure(made, amount)
         spent = energy.between(before, energy.joules())
-        probe = max(probe, self._probe())
         if made.watch is not None:
             from vcdeploy.runtime.cuda import copy_bandwidth
 
@@ -120,7 +95,7 @@ class Worker:
         # Reading what was written, to know its m, is within the energy of generate: no figure.
         calls = amount + made.warm_up(amount)
         joules = None if scenario == "generate" or spent is None else spent / steps / calls
-        return {"times": times, "steps": steps, "bandwidth": bandwidth, "joules": joules, "probe": probe}
+        return {"times": times, "steps": steps, "bandwidth": bandwidth, "joules": joules}
 
     def summarise(self, scenario: str) -> dict[str, Any]:
         m, D = self._shares(scenario), self._model.config["dim"]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 COMMAND = 'vcdeploy sample --prime "The prime min" --temperature 0.6 --length 440 --show-compute'
-WIDTH = 106  # columns
+WIDTH = 110  # columns
 
 
 def draw() -> str:

@@ -13,7 +13,7 @@ import pytest
 import small_models
 from browser import Browser
 
-from vcdeploy.analysis import Trace, colours, spent, trace, words
+from vcdeploy.analysis import Trace, colours, parts, spent, trace, words
 from vcdeploy.analysis.page import _png, describe, page
 from vcdeploy.errors import VcdeployError
 
@@ -32,7 +32,7 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
     def cells(self) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.found if attributes.get("class") == "cell"]
+        return [attributes for _, attributes in self.found if attributes.get("role") == "option"]
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,16 @@ def test_a_symbol_in_words(traces: list[Trace]) -> None:
 
 
 def test_every_symbol_has_its_bar_and_its_label(traces: list[Trace]) -> None:
-    text = page(traces, heading="Two & more", dimensions=(3, 12), classes=spent(traces), words=words(traces))
+    found = words(traces, 0.01)
+    text = page(traces, heading="Two & more", dimensions=(3, 12), classes=spent(traces), words=found)
     elements = Elements(text)
     cells = elements.cells()
-    assert [cell["aria-label"] for cell in cells] == [describe(each, at) for each in traces for at in range(len(each))]
+    peaks = [at in parts(each, found) for each in traces for at in range(len(each))]
+    assert any(peaks) and [cell["class"] == "cell peak" for cell in cells] == peaks
+    labels = [describe(each, at) for each in traces for at in range(len(each))]
+    assert [cell["aria-label"] for cell in cells] == [
+        label + "; a peak inside a word" * peak for label, peak in zip(labels, peaks, strict=True)
+    ]
     assert [cell["tabindex"] for cell in cells].count("0") == len(traces)
     bars = [attributes["style"] or "" for _, attributes in elements.found if attributes.get("class") == "bar"]
     top = np.ceil(max(each.share.max() for each in traces) * 10) / 10
@@ -64,7 +70,7 @@ def test_every_symbol_has_its_bar_and_its_label(traces: list[Trace]) -> None:
         assert style == f"--h:{m / top:.3f};--c:{colours.of(m).ground_hex}"
     assert "<title>Two &amp; more</title>" in text and "A &lt;b&gt;title&lt;/b&gt;" in text
     assert "<th scope=row>white space<td>" in text and "Peaks inside words" in text
-    assert "dimensions 3 to 12" in text
+    assert "dimensions 3 to 12" in text and f"A bar of full height is {top:g}." in text
 
 
 def test_nothing_in_the_page_is_from_elsewhere(traces: list[Trace]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import small_models
 
-from vcdeploy.analysis import Trace, blocks, colours, trace
+from vcdeploy.analysis import Trace, blocks, colours, parts, trace, words
 from vcdeploy.errors import VcdeployError
 
 pytest.importorskip("matplotlib")
@@ -40,7 +40,7 @@ def test_bars_have_the_height_and_colour_of_m() -> None:
     assert [to_hex(bar.get_facecolor()) for bar in bars(axes)] == [colours.of(m).ground_hex for m in found.share]
     assert labels(axes) == ["t", "h", "e", "␣", "t", "i", "n", "⏎"]
     assert axes.figure is not None
-    assert [text.get_text() for text in axes.figure.texts] == ["$x_t$ <title>"]
+    assert [text.get_text() for text in axes.figure.texts] == ["$x_t$ <title>", "dotted: the mean of a text"]
     assert not axes.figure.texts[0].get_parse_math()
 
 
@@ -55,6 +55,20 @@ def test_texts_stand_one_above_another_and_long_ones_in_lines() -> None:
     assert all(labels(axes)[-1] == "␣" for axes in lines[:2])
     unbroken = trace(model, "a" * 100)
     assert sum(len(labels(axes)) for axes in drawn([unbroken])[0]) == 100
+
+
+def test_peaks_inside_words_are_marked() -> None:
+    found = trace(small_models.model(), "the moment of rain " * 8)
+    inside = words([found], 0.01)
+    places = parts(found, inside)
+    assert places
+    figure = strips([found], None, inside)
+    assert "▾" in figure.texts[-1].get_text()
+    marks = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "v"]
+    assert len(marks) > 1  # lines of the text
+    drawn_at = np.concatenate([np.asarray(line.get_xydata()) for line in marks])
+    assert drawn_at[:, 0].astype(int).tolist() == places
+    assert (drawn_at[:, 1] > found.share[places]).all()
 
 
 def test_bits_have_their_characters_above_them() -> None:

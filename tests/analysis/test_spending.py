@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import small_models
 
-from vcdeploy.analysis import Spent, Trace, peaks, spent, trace, words
+from vcdeploy.analysis import Spent, Trace, parts, peaks, spent, trace, words
 from vcdeploy.analysis.spending import by_class
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
@@ -51,6 +51,7 @@ def test_words_with_their_peaks() -> None:
     found = told("on-longer onto onto", [*once, 0.5, 0.2, 0.5, 0.1, 0.1, 0.5, 0.2, 0.3, 0.1])
     assert [(word.marked(), word.count) for word in words([found])] == [("on", 1), ("long-er", 1), ("on-to", 2)]
     assert words([found])[2].m == pytest.approx([0.5, 0.2, 0.4, 0.1])
+    assert parts(found, words([found])) == [7, 12, 17] and parts(found, []) == []
     assert [word.marked("·") for word in words([found], rise=0.25)] == ["on", "long·er", "onto"]
     with pytest.raises(VcdeployError, match="this model reads bits"):
         words([trace(small_models.model(vocab=small_models.BITS), "a")])

@@ -12,8 +12,7 @@ import pytest
 
 from vcdeploy.bench import compare
 from vcdeploy.bench.fits import fit
-from vcdeploy.bench.interleave import Chunk
-from vcdeploy.bench.report import calm, tell_firm
+from vcdeploy.bench.report import tell_calm, tell_firm
 from vcdeploy.errors import VcdeployError
 
 BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
@@ -188,14 +187,31 @@ def test_which_ratios_are_firm() -> None:
     assert firm(small, small) == [True, False] and firm(small, small, scenario="sequence") == [True, True]
     assert firm(large, small, scenario="sequence") == firm(small, large, scenario="sequence") == [False, False]
     assert firm(small, small, threads=2) == firm(small, small, scenario="cold") == [False, False]
+    for visits, again in (([10, 12, 10.9], True), ([10, 12, 11.1], False), ([10], True)):
+        for place in (0, 2):  # a contender, or its baseline
+            for each in figures:
+                each["scenarios"] = {"sequence": {"working_set": small, "visits": [5, 5, 5]}}
+            figures[place]["scenarios"]["sequence"]["visits"] = visits
+            tell_firm(figures, 1, cores=2)
+            assert figures[0]["scenarios"]["sequence"]["firm"] == again
+    firm(small, small, scenario="cold")
+    assert figures[2]["scenarios"]["cold"]["firm"]  # a baseline against itself is 1, whatever disturbs it
 
 
-def test_calm_rounds_are_those_that_nothing_disturbs() -> None:
+def test_the_fastest_round_is_what_nothing_disturbs() -> None:
+    """However many rounds are disturbed, and by how much, the ratio is found again."""
     random = np.random.default_rng(0)
     for disturbed in (0.2, 0.5, 0.8):
-        slow = np.where(random.random(40) < disturbed, 1.4, 1.0)
-        times = 10_000 * slow * random.normal(1, 0.01, 40)
-        chunks = [Chunk([int(took)], 1, None, probe=int(500 * by)) for took, by in zip(times, slow, strict=True)]
-        assert calm(chunks, 500) == pytest.approx(10, rel=0.02)
-    # Where nothing is calm, the calmest count.
-    assert calm(chunks, 100) == pytest.approx(10, rel=0.02)
+
+        def rounds(took: float, share: float = disturbed) -> list[float]:
+            slower = np.where(random.random(30) < share, random.uniform(1.1, 2, 30), 1.0)
+            return [float(each) for each in took * slower * random.normal(1, 0.01, 30)]
+
+        ours, dense = contender("native f32", "vcgru", 1, 1), contender("onnxruntime gru", "gru", 1, 1)
+        ours["scenarios"] = {"step": {"rounds": rounds(10)}, "cold": {"rounds": rounds(20)}}
+        dense["scenarios"] = {"step": {"rounds": rounds(80)}}
+        tell_calm([ours, dense])
+        assert ours["scenarios"]["step"]["calm"] == pytest.approx(10, rel=0.04)
+        assert ours["scenarios"]["step"]["calm_ratio"] == pytest.approx(8, rel=0.05)
+        assert dense["scenarios"]["step"]["calm_ratio"] == 1
+        assert "calm_ratio" not in ours["scenarios"]["cold"]  # the baseline was not measured so

@@ -86,6 +86,23 @@ def test_the_parts_and_their_figures(document: dict[str, Any]) -> None:
         assert dict(map(tuple, found["tail"]["quantiles"]))[0.5] == found["p50"]
 
 
+def test_visits_come_together(folder: Path, document: dict[str, Any]) -> None:
+    """All parts once, then all again: the report has the rounds of all visits, and the fastest of them counts."""
+    files = sorted(each.name for each in (folder / "parts").iterdir())
+    assert files == ["batch-1.json", "batch-2.json", "batch-3.json", "tail-1.json"]
+    visits = [json.loads((folder / "parts" / name).read_text()) for name in files[:3]]
+    order = sorted([*visits, json.loads((folder / "parts" / "tail-1.json").read_text())], key=lambda each: each["date"])
+    assert [each["part"] for each in order] == ["batch", "tail", "batch", "batch"]
+    batch = document["parts"][0]
+    assert batch["settings"]["visits"] == 3 and batch["seconds"] == pytest.approx(sum(v["seconds"] for v in visits))
+    for place, contender in enumerate(batch["contenders"]):
+        for name, found in contender["scenarios"].items():
+            alike = [visit["contenders"][place]["scenarios"][name] for visit in visits]
+            assert found["calm"] == min(min(each["rounds"]) for each in alike)
+            assert found["calls"] == sum(each["calls"] for each in alike)
+            assert found["p90"] == sorted(each["p90"] for each in alike)[1]
+
+
 def test_other_settings_are_refused(folder: Path, tmp_path: Path) -> None:
     for changed, said in (({"rounds": 3}, "rounds 2, and now it is 3"), ({"dim": 32}, "dim 16, and now it is 32")):
         with pytest.raises(VcdeployError, match=said):
@@ -108,39 +125,45 @@ def test_another_machine_or_version_is_refused(folder: Path, tmp_path: Path) -> 
 def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text((folder / "settings.json").read_text())
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "batch.json").write_text("{")
-    with pytest.raises(VcdeployError, match=r"batch\.json can't be read .* remove it"):
+    for visit in (1, 2, 3):
+        (tmp_path / "parts" / f"batch-{visit}.json").write_text("{")
+    with pytest.raises(VcdeployError, match=r"batch-1\.json can't be read .* remove it"):
         full.run(tmp_path, **SMALL, only=["batch"])
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C in the second part: the first is kept as it is, and the same command ends the report."""
+    """Ctrl-C in the second run: the first is kept as it is, and the same command ends the report."""
     words = ["--full", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
     heeding = ["env", "--default-signal=INT"]  # where the tests run in the background, Ctrl-C is ignored
     parts = tmp_path / "out" / "parts"
     with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
-            while not (parts / "unit-vcrnn.json").exists() and process.poll() is None:
+            while not (parts / "unit-vcrnn-1.json").exists() and process.poll() is None:
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130, errors
-    assert "stopped; 1 parts are in out, and the same command goes on" in errors
-    assert [each.name for each in parts.iterdir()] == ["unit-vcrnn.json"]
+    assert "stopped; out has 1 of the runs, and the same command goes on" in errors
+    assert [each.name for each in parts.iterdir()] == ["unit-vcrnn-1.json"]
     assert not (tmp_path / "out" / "report.json").exists()
-    first = (parts / "unit-vcrnn.json").read_bytes()
+    first = (parts / "unit-vcrnn-1.json").read_bytes()
     result = subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    assert (parts / "unit-vcrnn.json").read_bytes() == first
+    assert (parts / "unit-vcrnn-1.json").read_bytes() == first
     made = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [part["part"] for part in made["parts"]] == ["unit-vcrnn", "size"]
     assert made["command"] == "vcdeploy bench " + " ".join(words)
     for name in ("report.md", "report.html", "size.svg"):
         assert f"wrote out/{name}" in result.stderr and (tmp_path / "out" / name).stat().st_size
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "## Cost against D" in text and "![µs a step against D" in text and "| native f32, D = 16 |" in text
+    assert (
+        "## Cost against D" in text
+        and "![µs a step against D" in text
+        and "\n| D | native f32, µs |" in text
+        and "\n| 16 |" in text
+    )
     # The same report beside itself: nothing has changed.
     beside = [*BENCH, "out/report.json", "--compare", "out/report.json"]
     result = subprocess.run(beside, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -259,6 +282,8 @@ def test_a_document_of_ones_own() -> None:
     section = Section("One, two", ["Words with `code`.", table, figure])
     text = page("Title", ["An opening."], [section])
     assert text.count("<details>") == 1 and text.count("<table>") == 2
+    words = Table("Words", ("", "what", "how many"), [["a", "it", "2"], ["b", "that", "–"]])
+    assert re.findall(r"<td[^>]*>", page("Title", [words], [])) == ['<td class="words">', "<td>"] * 2
     again = Section("Again", [figure.table, figure])  # a table that is there by itself is not shown twice
     assert page("Title", [], [again]).count("<table>") == 1
     assert markdown("Title", [], [again]).count("| y | 2 |") == 1
@@ -269,6 +294,28 @@ def test_a_document_of_ones_own() -> None:
         "# Title\n\nAn opening.\n\n## One, two\n\nWords with `code`.\n\n*Numbers & <more>*\n\n"
         "|  | a\\|b |\n|---|--:|\n| `code` | 1 |\n\n![A figure](f.svg)\n\n|  | x |\n|---|--:|\n| y | 2 |\n"
     )
+
+
+def test_what_does_not_vary_is_a_level_line() -> None:
+    """Cost against m: the dense unit has the same at each, no exponent, and 1 as its own ratio."""
+
+    def contender(label: str, us: float, m: float | None) -> dict[str, Any]:
+        found = {"calm": us, "calm_ratio": 40 / us, "firm": True}
+        return {"label": label, "dim": 8, "share": m and [m, m], "scenarios": {"sequence": found}}
+
+    varied = [contender("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]
+    left_out = dict.fromkeys(("vcgru-8: onnxruntime custom op", "vcgru-4: onnxruntime custom op"), "it was not built")
+    everyone = [*varied, contender("onnxruntime gru", 40, None)]
+    section = summary._share({"part": "share", "title": "t", "left_out": left_out, "contenders": everyone})
+    figure, exponents, numbers = section.parts[1:4]
+    assert section.parts[4:] == ["Left out: ONNX Runtime custom op: it was not built."]
+    assert isinstance(figure, Figure) and isinstance(exponents, Table) and isinstance(numbers, Table)
+    assert [row[:2] for row in exponents.rows] == [["native f32", "2.00"]]
+    assert numbers.rows == [
+        ["0.25", "6.25", "6.40", "40.0", "1.00"], ["0.5", "25.0", "1.60", "40.0", "1.00"],
+        ["1", "100", "0.40", "40.0", "1.00"],
+    ]  # fmt: skip
+    assert "ONNX Runtime GRU</text>" in figure.svg and figure.table == numbers
 
 
 def test_energy_is_read_where_there_are_counters(tmp_path: Path) -> None:

@@ -72,3 +72,13 @@ def test_a_name_or_the_beginning_of_one_chooses() -> None:
     assert len(contenders.choose(known, ["native"])) == 5
     assert contenders.choose(known, []) == known
     assert {each.precision for each in contenders.contenders("vcgru", ["int8"]) if each.engine == "native"} == {"int8"}
+
+
+def test_streams_have_each_symbol_as_often_as_another() -> None:
+    streams = subject.random_streams(50, 3, 120, seed=1)
+    assert streams.shape == (120, 3)
+    for batch in range(3):
+        for start in (0, 50):  # every call of 50 symbols reads each of them once
+            assert sorted(streams[start : start + 50, batch]) == list(range(50))
+    assert (streams[:50] != streams[50:100]).any() and (streams[:, 0] != streams[:, 1]).any()
+    assert (streams == subject.random_streams(50, 3, 120, seed=1)).all()

@@ -65,9 +65,11 @@ def test_the_strip_is_the_text_and_its_m(models: dict[str, Path]) -> None:
     m = shares(models["text"], SENTENCE)
     assert result.stdout == f"{SENTENCE}\n{digits(m)}\n\non\n{digits(shares(models['text'], 'on'))}\n"
     model = load(models["text"])
-    a = r"mean a \d+ of 12\n"
+    a = r"mean a \d+ of 12"
+    digits_are, summary = result.stderr.splitlines()
+    assert digits_are == "digits: m in tenths, 4 is 0.4 to 0.5"
     assert re.fullmatch(
-        rf"{model.backend}.*, f32 · 21 symbols · \d\.\d+ bits per symbol · mean m 0\.\d+ · {a}", result.stderr
+        rf"{model.backend}.*, f32 · 21 symbols · \d\.\d+ bits per symbol · mean m 0\.\d+ · {a}", summary
     )
     narrow = shown(models["text"], "--text", SENTENCE, COLUMNS="12").splitlines()
     assert narrow[::2] == ["the tin man", "ran on."]
@@ -78,7 +80,7 @@ def test_colours_where_there_are_some(models: dict[str, Path]) -> None:
     strip, scale = coloured.splitlines()
     assert len(re.findall(r"\x1b\[38;5;\d+;48;5;\d+m.\x1b\[0m", strip)) == len(SENTENCE)
     assert re.sub(r"\x1b\[[\d;]*m", "", strip) == SENTENCE
-    assert re.sub(r"\x1b\[[\d;]*m", "", scale) == "m  0 " + " " * 24 + " 1"
+    assert re.sub(r"\x1b\[[\d;]*m", "", scale) == "m  0 " + " " * 20 + " 1"
 
 
 def test_bits_and_tunes(models: dict[str, Path]) -> None:
@@ -97,6 +99,9 @@ def test_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> No
     assert shown(models["text"], "--file", tmp_path / "text") == f"{tmp_path / 'text'}\n{strip}"
     assert shown(models["text"], "--file", "-", given=SENTENCE) == f"standard input\n{strip}"
     assert "cannot read the text" in said(run(models["text"], "--file", tmp_path / "none"))
+    (tmp_path / "strange").write_text("on\nthe Z")
+    message = said(run(models["text"], "--file", tmp_path / "text", "--file", tmp_path / "strange"))
+    assert f"{tmp_path / 'strange'}: 'Z' (U+005A) at line 2, column 5, is not among" in message
 
 
 def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> None:
@@ -104,7 +109,8 @@ def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> No
     both = run(models["text"], other, "--text", "on", "--text", "no")
     one, two = digits(shares(models["text"], "on")), digits(shares(other, "no"))
     assert both.stdout == f"{models['text']}\non\n{one}\n\n{other}\nno\n{two}\n"
-    assert [line.partition(": ")[0] for line in both.stderr.splitlines()] == [str(models["text"]), str(other)]
+    said_of = [line.partition(": ")[0] for line in both.stderr.splitlines()]
+    assert said_of == ["digits", str(models["text"]), str(other)]
     assert shown(models["text"], other, "--text", "on").count("\non\n") == 2
     message = said(run(models["text"], other, "--text", "a", "--text", "a", "--text", "a"))
     assert "2 models and 3 texts don't make pairs" in message
@@ -143,6 +149,10 @@ def test_classes_and_words(models: dict[str, Path]) -> None:
     mark = "m-an" if peaks(word, 0.02) else "man"
     assert re.search(rf"{mark} +1 +{' '.join(f'{100 * each:.0f}' for each in word)}", out)
     assert "reads music" in said(run(models["music"], "--text", TUNE, "--words"))
+    short = shown(models["text"], "--text", "a", "--words").splitlines()
+    assert short[-2].index("times") + len("times") == short[-1].index("  ", 10)  # right-aligned under its heading
+    assert "there are no words" in shown(models["text"], "--text", ". .", "--words")
+    assert "--rise is for --words" in said(run(models["text"], "--text", "a", "--rise", "0.1"))
     assert re.search(r"note length 1/2 +2 ", shown(models["music"], "--text", TUNE, "--classes"))
 
 
@@ -175,7 +185,8 @@ def test_every_format(models: dict[str, Path], tmp_path: Path) -> None:
     assert read["classes"]["white space"]["symbols"] == 4
     assert {word["word"].replace("-", "") for word in read["words"]} == {"the", "tin", "man", "ran", "on"}
     again = tmp_path / "again.svg"
-    assert run(models["text"], "--text", SENTENCE, "--text", "on", "--dimensions", "-o", again).exit_code == 0
+    arguments = ["--text", SENTENCE, "--text", "on", "--dimensions", "--words", "-o", str(again)]
+    assert run(models["text"], *arguments).exit_code == 0
     assert again.read_bytes() == svg
 
 
@@ -198,6 +209,7 @@ def test_every_backend_traces_alike(models: dict[str, Path], backend: str, tmp_p
 def test_a_tune_of_the_corpus(models: dict[str, Path]) -> None:
     if irish_folder() is None:
         pytest.skip("needs the corpus irish: install music21")
+    assert "and english reads text" in said(run("english", "--tune", "The Kid on the Mountain"))
     message = said(run(models["music"], "--tune", "The Kid on the Mountain"))
     assert re.search(r"'.*', symbol \d+ of tune 1, is not among the", message)
     assert "no tune of irish is called 'Kit on the Mountain'; the closest are kid on the mountain" in said(

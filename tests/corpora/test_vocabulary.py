@@ -29,7 +29,9 @@ def test_unknown_character_is_named_with_its_place(character: str) -> None:
     with pytest.raises(VcdeployError) as error:
         Vocabulary("\nab").encode(f"ab\nba{character}a{character}")
     assert f"{character!r} (U+{ord(character):04X}) at line 2, column 3, is not among" in str(error.value)
-    assert "nor are 1 after it" in str(error.value)
+    assert str(error.value).endswith("nor are 1 after it; write without them")
+    with pytest.raises(VcdeployError, match=r"of this vocabulary; write without it$"):
+        Vocabulary("\nab").encode(f"a{character}b")
 
 
 def test_equality_is_of_symbols_kind_and_buffer() -> None:

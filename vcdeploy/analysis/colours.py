@@ -1,17 +1,18 @@
 """The colours of m, the same in terminals, pictures and pages; and those of changes in the state.
 
-m goes from navy through teal and green to yellow. The lightness rises from step to step, so that the order survives
-grey print and every kind of colour blindness; letters on a step have a contrast of at least 4.5 (WCAG AA).
+m goes from navy through teal and green to yellow, a step each tenth. Each step is lighter than the one before by enough
+to be told from it in grey print and with every kind of colour blindness; letters on a step have a contrast of at least
+4.5 (WCAG AA).
 """
 
 from typing import NamedTuple
 
 _LEVELS = (0, 95, 135, 175, 215, 255)  # of red, green and blue in the 6 x 6 x 6 colours that terminals have
 _STEPS = (
-    (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4), (0, 1, 4), (0, 2, 4),
-    (0, 3, 3), (1, 4, 2), (2, 4, 1), (3, 4, 0), (4, 4, 0), (5, 5, 0),
+    (0, 0, 1), (0, 0, 3), (0, 0, 5), (0, 1, 4), (0, 2, 4),
+    (0, 3, 3), (1, 4, 2), (4, 4, 0), (3, 5, 0), (5, 5, 0),
 )  # fmt: skip
-_LIGHT = 5  # from this step on letters are black
+_LIGHT = 4  # from this step on letters are black
 
 
 class Colour(NamedTuple):

@@ -77,12 +77,7 @@ def _plain(cell: str) -> str:
 def page(heading: str, opening: Sequence[str | Table | Figure], sections: Sequence[Section]) -> str:
     """The HTML page, with a list of its sections."""
     content = "".join(f'<li><a href="#{each.anchor}">{escape(each.heading)}</a></li>' for each in sections)
-    body = "\n".join(
-        f'<section><h2 id="{each.anchor}">{escape(each.heading)}</h2>\n'
-        + "\n".join(_in_html(each.parts))
-        + "</section>"
-        for each in sections
-    )
+    body = "\n".join(map(_section, sections))
     style = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
     return (
         _HEAD.replace("STYLE", style).replace("HEADING", escape(heading))
@@ -112,10 +107,16 @@ def _in_html(parts: Sequence[str | Table | Figure]) -> Iterator[str]:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{_with_code(each)}</th>' for each in table.columns)
+    # Numbers stand to the right, so that digits are under each other; a column without a digit has words.
+    sides = [
+        "" if any(map(str.isdigit, "".join(cells))) else ' class="words"' for cells in zip(*table.rows, strict=True)
+    ]
+    head = "".join(
+        f'<th scope="col"{side}>{_with_code(each)}</th>' for each, side in zip(table.columns, sides, strict=True)
+    )
     rows = "\n".join(
         f'<tr><th scope="row">{_with_code(row[0])}</th>'
-        + "".join(f"<td>{_with_code(cell)}</td>" for cell in row[1:])
+        + "".join(f"<td{side}>{_with_code(cell)}</td>" for cell, side in zip(row[1:], sides[1:], strict=True))
         + "</tr>"
         for row in table.rows
     )

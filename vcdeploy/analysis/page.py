@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.analysis import colours
-from vcdeploy.analysis.spending import Spent, Word
+from vcdeploy.analysis.spending import Spent, Word, parts
 from vcdeploy.analysis.traces import Trace, blocks, changes_of, visible
 
 BLOCKS = 48  # rows of the map of dimensions
@@ -32,26 +32,27 @@ def page(
 
     Each symbol says on hover and on keyboard focus what it is, m, a, and how it was expected; arrow keys move from
     symbol to symbol and from line to line. With dimensions (first, last), counted from 1, the changes of the state
-    are under each symbol, the last dimension on top.
+    are under each symbol, the last dimension on top. With words, their peaks are marked.
     """
     top = max(0.1, float(np.ceil(max(trace.share.max() for trace in traces) * 10) / 10))
     most = max((_shown(trace, dimensions).max() for trace in traces), default=0.0) if dimensions else 0.0
-    parts = [
-        _strip(trace, trace.title or f"Text {number}", top, dimensions, most) for number, trace in enumerate(traces, 1)
+    sections = [
+        _strip(trace, trace.title or f"Text {number}", top, dimensions, most, set(parts(trace, words or ())))
+        for number, trace in enumerate(traces, 1)
     ]
-    parts += [_classes(classes, traces)] if classes else []
-    parts += [_words(words)] if words else []
+    sections += [_classes(classes, traces)] if classes else []
+    sections += [_words(words)] if words else []
     return (
         _HEAD.replace("STYLE", _beside("page.css")).replace("HEADING", escape(heading))
-        + _legend(dimensions)
-        + "\n".join(parts)
+        + _legend(top, dimensions, words is not None)
+        + "\n".join(sections)
         + '\n<p id="readout">Point at a symbol, or press Tab and then the arrow keys.</p>\n'
         + f"</main>\n<script>\n{_beside('page.js')}</script>\n</body>\n</html>\n"
     )
 
 
-def describe(trace: Trace, at: int) -> str:
-    """A symbol of a trace in words: what it is, m, a, and how it was expected."""
+def describe(trace: Trace, at: int, peak: bool = False) -> str:
+    """A symbol of a trace in words: what it is, m, a, how it was expected, and whether a part of a word begins."""
     symbol = trace.symbols[at]
     name = SIGNS.get(symbol, f"U+{ord(symbol[0]):04X}" if not symbol.isprintable() else f"“{symbol}”")
     m = " and ".join(f"{each:.3f}" for each in trace.m[at])
@@ -62,10 +63,13 @@ def describe(trace: Trace, at: int) -> str:
             f"probability {trace.probability[at]:.3g}, {trace.bits[at]:.2f} bits; "
             f"entropy of the prediction {trace.entropy[at]:.2f} bits"
         )
-    return f"{name}, {at + 1:,} of {len(trace):,}: m {m}, a {a} of {trace.config['dim']:,}; {expected}"
+    part = "; a peak inside a word" if peak else ""
+    return f"{name}, {at + 1:,} of {len(trace):,}: m {m}, a {a} of {trace.config['dim']:,}; {expected}{part}"
 
 
-def _strip(trace: Trace, title: str, top: float, dimensions: tuple[int, int] | None, most: float) -> str:
+def _strip(
+    trace: Trace, title: str, top: float, dimensions: tuple[int, int] | None, most: float, peaks: Collection[int]
+) -> str:
     summary = trace.summary()
     said = (
         f"{trace.config['unit']}, {trace.config['dim']:,} dimensions · {len(trace):,} symbols · "
@@ -80,12 +84,12 @@ def _strip(trace: Trace, title: str, top: float, dimensions: tuple[int, int] | N
         f"<section><h2>{escape(title)}</h2><p>{escape(said)}</p>\n"
         f'<div class="strip {trace.vocab.kind}" role="listbox" aria-orientation="horizontal" '
         f'aria-label="{escape(title)}: arrow keys move from symbol to symbol"{style}>'
-        + "".join(_cells(trace, top, dimensions is not None))
+        + "".join(_cells(trace, top, dimensions is not None, peaks))
         + "</div></section>"
     )
 
 
-def _cells(trace: Trace, top: float, mapped: bool) -> Iterator[str]:
+def _cells(trace: Trace, top: float, mapped: bool, peaks: Collection[int]) -> Iterator[str]:
     share, symbols = trace.share, trace.symbols
     for group in trace.groups():
         yield '<span class="group" role="none">'
@@ -95,14 +99,14 @@ def _cells(trace: Trace, top: float, mapped: bool) -> Iterator[str]:
             tall = f"--h:{share[at] / top:.3f};--c:{colours.of(share[at]).ground_hex}"
             below = f'<i class="map" style="--x:{at / max(len(trace) - 1, 1):.5f}"></i>' if mapped else ""
             yield (
-                f'<span class="cell" role="option" aria-selected="false" tabindex="{0 if at == 0 else -1}" '
-                f'aria-label="{escape(describe(trace, at))}">'
+                f'<span class="cell{" peak" * (at in peaks)}" role="option" aria-selected="false" '
+                f'tabindex="{0 if at == 0 else -1}" aria-label="{escape(describe(trace, at, at in peaks))}">'
                 f'<i class="bar" style="{tall}"></i><b>{escape(visible(symbols[at]))}</b>{below}</span>'
             )
         yield "</span>" + ("<br>" if group.ends_line else "")
 
 
-def _legend(dimensions: tuple[int, int] | None) -> str:
+def _legend(top: float, dimensions: tuple[int, int] | None, marked: bool) -> str:
     steps = "".join(f'<i style="background:{colour.ground_hex}"></i>' for colour in colours.RAMP)
     changed = ""
     if dimensions:
@@ -113,7 +117,8 @@ def _legend(dimensions: tuple[int, int] | None) -> str:
         )
     return (
         "<p>The height and the colour of a bar are m, the share of the state that reading the symbol updated: "
-        f'0 <span class="ramp" aria-hidden="true">{steps}</span> 1.{changed}</p>\n'
+        f'0 <span class="ramp" aria-hidden="true">{steps}</span> 1. A bar of full height is {top:g}.'
+        f"{' ▾ is a peak inside a word.' * marked}{changed}</p>\n"
     )
 
 

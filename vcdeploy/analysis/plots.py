@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vcdeploy import extras
 from vcdeploy.analysis import colours
+from vcdeploy.analysis.spending import Word, parts
 from vcdeploy.analysis.traces import Trace, blocks, changes_of, visible
 from vcdeploy.errors import VcdeployError
 
@@ -23,15 +24,17 @@ WIDTHS = {"text": 0.115, "bits": 0.075, "music": 0.19}  # of a symbol, in inches
 ACROSS = 9.2  # inches of symbols in a line
 EDGE = "#303030"
 # Heights in inches, and the room to the left of the axes.
-BARS, MAP, TITLE, GAP, SCALE, LEFT = 0.85, 1.1, 0.3, 0.25, 0.55, 0.65
+BARS, MAP, TITLE, GAP, NOTE, SCALE, LEFT = 0.85, 1.1, 0.3, 0.25, 0.2, 0.55, 0.65
 LABELS = {"text": 0.32, "bits": 0.4, "music": 0.6}  # under the bars
 
 
-def strips(traces: Sequence[Trace], dimensions: tuple[int, int] | None = None) -> Figure:
+def strips(
+    traces: Sequence[Trace], dimensions: tuple[int, int] | None = None, words: Sequence[Word] | None = None
+) -> Figure:
     """m over each text as bars above its symbols, one text above another, long ones in several lines.
 
     With dimensions (first, last), counted from 1, a map of |h_t - h_{t-1}| under each line: white is unchanged.
-    The traces then need their changes.
+    The traces then need their changes. With words, a mark on each peak inside them.
     """
     extras.require("matplotlib", for_="a picture")
     from matplotlib.figure import Figure
@@ -49,7 +52,7 @@ def strips(traces: Sequence[Trace], dimensions: tuple[int, int] | None = None) -
     maps = sum((MAP + GAP) * shown[id(trace)].shape[1] for trace, _, _ in rows) if dimensions else 0.0
     width = LEFT + 0.15 + max(WIDTHS[trace.vocab.kind] * (stop - start) for trace, start, stop in rows)
     bars = sum(BARS + LABELS[trace.vocab.kind] for trace, _, _ in rows)
-    height = titles + bars + maps + (SCALE if dimensions else 0.0) + 0.25
+    height = titles + bars + maps + NOTE + (SCALE if dimensions else 0.0) + 0.25
     figure = Figure(figsize=(max(width, 4), height), dpi=150, facecolor="white")
     width, height = figure.get_size_inches()
     at = height - 0.2  # the place that is free, in inches from below
@@ -67,13 +70,19 @@ def strips(traces: Sequence[Trace], dimensions: tuple[int, int] | None = None) -
         if start == 0 and trace.title:
             figure.text(LEFT / width, at / height, trace.title, fontsize=9, va="top", parse_math=False)
             at -= TITLE
-        _draw_bars(place(BARS, across, LABELS[trace.vocab.kind]), trace, start, stop, top)
+        axes = place(BARS, across, LABELS[trace.vocab.kind])
+        _draw_bars(axes, trace, start, stop, top)
+        if marked := [at for at in parts(trace, words or ()) if start <= at < stop]:
+            axes.plot(marked, trace.share[marked] + 0.05 * top, "v", color=EDGE, markersize=3.5, clip_on=False)
         if dimensions:
             layers = shown[id(trace)][start:stop]
             for layer in range(layers.shape[1]):
                 axes = place(MAP, across, GAP)
                 image = _draw_changes(axes, layers[:, layer], start, dimensions, most)
                 axes.set_ylabel("dimension" + f", layer {layer + 1}" * (layers.shape[1] > 1), fontsize=7)
+    note = "dotted: the mean of a text" + "    ▾ a peak of m inside a word" * (words is not None)
+    figure.text(LEFT / width, at / height, note, fontsize=7, va="top")
+    at -= NOTE
     if image is not None:
         axes = place(0.1, 2.0, 0)
         figure.colorbar(image, cax=axes, orientation="horizontal").set_label("|Δh|, white: unchanged", fontsize=7)

@@ -74,10 +74,21 @@ def words(traces: Sequence[Trace], rise: float = RISE) -> list[Word]:
     for trace in traces:
         if trace.vocab.kind != "text":
             raise VcdeployError(f"words are looked for in text, and this model reads {trace.vocab.kind}")
-        share, text = trace.share, "".join(trace.symbols)
-        letters = np.array([symbol.isalpha() for symbol in trace.symbols], bool)
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], letters, [False]]).astype(int)))
-        for start, stop in edges.reshape(-1, 2).tolist():
-            found.setdefault(text[start:stop], []).append(share[start:stop])
+        for word, start in _runs(trace):
+            found.setdefault(word, []).append(trace.share[start : start + len(word)])
     means = {word: np.mean(shares, 0) for word, shares in found.items()}
     return [Word(word, len(found[word]), m, peaks(m, rise)) for word, m in means.items()]
+
+
+def parts(trace: Trace, words: Sequence[Word]) -> list[int]:
+    """Where in a trace parts of words begin: the places of the peaks of `words`, each time one of them comes."""
+    inside = {word.text: word.peaks for word in words}
+    return [start + peak for word, start in _runs(trace) for peak in inside.get(word, ())]
+
+
+def _runs(trace: Trace) -> list[tuple[str, int]]:
+    """The runs of letters of a text, and where each starts."""
+    text = "".join(trace.symbols)
+    letters = np.array([symbol.isalpha() for symbol in trace.symbols], bool)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], letters, [False]]).astype(int)))
+    return [(text[start:stop], start) for start, stop in edges.reshape(-1, 2).tolist()]

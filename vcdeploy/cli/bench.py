@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 UNITS = ("vcrnn", "vcgru", "vclstm")
 SCENARIOS = ("step", "sequence", "generate")
-ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to import
+ROUNDS, QUICK_ROUNDS, FULL_ROUNDS = 30, 5, 10  # vcdeploy.bench.run and full have them, too, and are slow to import
 FOLDER = "vcdeploy-report"
 WORSE = 4  # the exit code where something is slower than it was
 WITH_FULL = ("full", "folder", "parts", "compare", "threshold", "dim", "rounds", "seed")
@@ -72,7 +72,8 @@ class Bench(click.Command):
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
               help="Where to measure; cuda needs a GPU, and has other contenders.")  # fmt: skip
-@click.option("--rounds", type=click.IntRange(1), help=f"[default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
+@click.option("--rounds", type=click.IntRange(1),
+              help=f"[default: {ROUNDS}; with --quick {QUICK_ROUNDS}; with --full {FULL_ROUNDS} a visit]")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute, and noisier.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights, symbols and samples.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
@@ -125,7 +126,7 @@ def bench(
     wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
 
     --full takes no MODEL. It measures units, precisions, sizes, batches, threads, backends and what else there is, cost
-    against D and m, cold caches and the tail, and writes report.md, .html and .json. About ten minutes; after Ctrl-C,
+    against D and m, cold caches and the tail, and writes report.md, .html and .json. About seven minutes; after Ctrl-C,
     the same command goes on. --dim is then the largest D.
 
     --compare works with the JSON of any run, before a MODEL (or --full) is measured anew, or with an earlier JSON in
@@ -211,7 +212,7 @@ def _full(folder: Path, dim: int | None, rounds: int | None, seed: int, only: li
             )  # fmt: skip
     except KeyboardInterrupt:
         done = len(list((folder / "parts").glob("*.json")))
-        click.echo(f"stopped; {done} parts are in {folder}, and the same command goes on with the rest", err=True)
+        click.echo(f"stopped; {folder} has {done} of the runs, and the same command goes on with the rest", err=True)
         raise
     for file in summary.write(document, folder):
         click.echo(f"wrote {file}", err=True)

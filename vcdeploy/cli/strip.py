@@ -26,7 +26,7 @@ class Stream:
             self.write("\n")
 
     def explain(self) -> None:
-        """What the colours mean, where there are any."""
+        """What colours or digits mean, where there are any."""
 
 
 class Collected(Stream):
@@ -87,6 +87,10 @@ class Underlined(Stream):
         elif self._line:
             click.echo(self._line)
         self._line = self._digits = ""
+
+    def explain(self) -> None:
+        """What the digits are; not in the way of those who read them from a pipe."""
+        click.echo("digits: m in tenths, 4 is 0.4 to 0.5", err=True)
 
 
 def visible(character: str) -> str:

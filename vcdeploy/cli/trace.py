@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -42,9 +43,9 @@ ROWS = 12  # of dimensions in the terminal
 @click.option("--classes", is_flag=True,
               help="Also the mean of m by class of symbol: ends of words, bits of bytes, note lengths, …")  # fmt: skip
 @click.option("--words", is_flag=True,
-              help="Also the words, with a hyphen before each letter inside them where m has a peak.")  # fmt: skip
-@click.option("--rise", type=click.FloatRange(0, 1), default=RISE, show_default=True,
-              help="With --words: by how much m is above its neighbours at a peak.")  # fmt: skip
+              help="Also the words, with a hyphen where m peaks inside them; pictures and pages mark it.")  # fmt: skip
+@click.option("--rise", type=click.FloatRange(0, 1),
+              help=f"With --words: by how much m is above its neighbours at a peak. [default: {RISE}]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
               help="Write a .png, .svg, .html or .json file instead of the strip; several are possible.")  # fmt: skip
 @click.option("--backend", type=click.Choice(CHOICES), default="auto", show_default=True,
@@ -60,7 +61,7 @@ def trace(
     dimensions: str | None,
     classes: bool,
     words: bool,
-    rise: float,
+    rise: float | None,
     outputs: tuple[Path, ...],
     backend: str,
     precision: str | None,
@@ -76,6 +77,8 @@ def trace(
     One model reads every text; several models read one text, or each its own, in the order given.
     """
     models = models or (zoo.DEFAULT,)
+    if rise is not None and not words:
+        raise VcdeployError("--rise is for --words: give that, too, or leave it out")
     for output in outputs:
         _check_suffix(output)
     sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
@@ -86,12 +89,12 @@ def trace(
     shown = _dimensions(dimensions, [model.config["dim"] for model in loaded.values()])
     several = len(loaded) > 1
     traces = [
-        analysis.trace(loaded[name], source.text, changes=shown is not None,
+        analysis.trace(loaded[name], _encode(name, loaded[name], source), changes=shown is not None,
                        title=" · ".join(filter(None, [name if several else "", source.title])))
         for name, source in pairs
     ]  # fmt: skip
     spent = analysis.spent(traces) if classes else None
-    found = analysis.words(traces, rise) if words else None
+    found = analysis.words(traces, RISE if rise is None else rise) if words else None
     for output in outputs:
         write_file(output, WRITERS[output.suffix.lower()](_Document(traces, shown, spent, found)))
     if not outputs:
@@ -99,7 +102,7 @@ def trace(
     console = Console(highlight=False, soft_wrap=True)
     if spent:
         console.print(spending_table(spent, float(np.concatenate([each.share for each in traces]).mean())))
-    if found:
+    if found is not None:
         _show_words(found)
     for name, model in loaded.items():
         own = [each for each, (of, _) in zip(traces, pairs, strict=True) if of == name]
@@ -114,6 +117,7 @@ class _Source(NamedTuple):
 
     title: str
     text: str
+    is_tune: bool = False
 
 
 def _read(name: str) -> _Source:
@@ -125,7 +129,17 @@ def _read(name: str) -> _Source:
 def _find_tune(title: str) -> _Source:
     from vcdeploy.corpora.named import irish_tune
 
-    return _Source(title, irish_tune(title))
+    return _Source(title, irish_tune(title), is_tune=True)
+
+
+def _encode(name: str, model: Model, source: _Source) -> NDArray[np.int64]:
+    """The ids of a text; an error says in which file or tune it is."""
+    if source.is_tune and model.vocab.kind != "music":
+        raise VcdeployError(f"--tune is for a model of music, and {name} reads {model.vocab.kind}: give --text, --file")
+    try:
+        return model.vocab.encode(source.text)
+    except VcdeployError as error:
+        raise VcdeployError(f"{source.title}: {error}" if source.title else str(error)) from error
 
 
 def _pair(models: Sequence[str], sources: Sequence[_Source]) -> list[tuple[str, _Source]]:
@@ -241,8 +255,12 @@ def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
 
 def _show_words(words: Sequence[Word]) -> None:
     """A line a word, as long as it has to be."""
-    wide = max(cell_len(word.marked()) for word in words)
-    click.echo(f"{'word':{wide}}  times  m of its letters, in hundredths")
+    if not words:
+        click.echo("there are no words: a word is a run of letters")
+        return
+    heading = "word"
+    wide = max(len(heading), *(cell_len(word.marked()) for word in words))
+    click.echo(f"{heading:{wide}}  times  m of its letters, in hundredths")
     for word in words:
         padding = " " * (wide - cell_len(word.marked()))
         click.echo(f"{word.marked()}{padding}  {word.count:5,}  {' '.join(f'{100 * m:.0f}' for m in word.m)}")
@@ -271,7 +289,7 @@ def _check_suffix(output: Path) -> None:
 def _picture(document: _Document, suffix: str) -> bytes:
     from vcdeploy.analysis.plots import picture, strips
 
-    return picture(strips(document.traces, document.dimensions), suffix)
+    return picture(strips(document.traces, document.dimensions, document.words), suffix)
 
 
 def _page(document: _Document) -> bytes:

@@ -85,9 +85,10 @@ class Vocabulary:
                 symbols = music.symbols_of(text)
         ids = self.lookup(symbols)
         if (ids < 0).any():
+            others = int((ids < 0).sum()) - 1
             raise VcdeployError(
-                f"{describe_unknown(symbols, ids)}, is not among the {len(self)} symbols of this vocabulary, "
-                f"nor are {(ids < 0).sum() - 1} after it; write without them"
+                f"{describe_unknown(symbols, ids)}, is not among the {len(self)} symbols of this vocabulary"
+                + (f", nor are {others} after it; write without them" if others else "; write without it")
             )
         return ids.astype(np.int64)
 
