@@ -62,7 +62,7 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
         "working_set": summary["working_set"],
         "settled": summary["settled"],
     }
-    return found | bound(summary["bytes"], found["p50"], [chunk.bandwidth for chunk in chunks])
+    return found | bound(found["bytes_per_step"], found["p50"], [chunk.bandwidth for chunk in chunks])
 
 
 def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) -> None:
