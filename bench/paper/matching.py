@@ -3,11 +3,13 @@
 from vcdeploy.analysis import cost
 
 
-def matched_dim(unit: str, rnn_d: float, *, budget: float | None = None, boundaries: float = 0.0) -> int:
+def matched_dim(
+    unit: str, rnn_d: float, *, layers: int = 1, budget: float | None = None, boundaries: float = 0.0
+) -> int:
     """The dim at which a unit has this rnn_d, or the nearest whole number to it.
 
     budget: the share of the dense unit's rnn_d that a variable unit will be held to. boundaries: the share of steps at
     which a CRNN's slow layer updates.
     """
-    squares = [1.0, boundaries] if unit == "crnn" else [1.0]
+    squares = [1.0, boundaries] if unit == "crnn" else [1.0] * layers
     return max(1, round(rnn_d / cost.rnn_d(unit, 1, squares) / (budget or 1.0)))

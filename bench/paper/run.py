@@ -64,7 +64,8 @@ def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path
     share = 0.0
     if row.unit == "crnn":
         share = float(corpus_of(config, experiment.scales[scale]).boundaries("valid").mean())
-    return replace(config, dim=matched_dim(row.unit, rnn_d, budget=config.budget, boundaries=share))
+    dim = matched_dim(row.unit, rnn_d, layers=config.layers, budget=config.budget, boundaries=share)
+    return replace(config, dim=dim)
 
 
 def corpus_of(config: TrainConfig, scale: Scale) -> Corpus:

@@ -104,6 +104,11 @@ def test_a_matched_dense_unit_costs_as_much(unit: str) -> None:
     assert cost.rnn_d(unit, dim, [dim**2]) == pytest.approx(300, abs=1.01)
 
 
+def test_matched_layers_cost_as_much_together() -> None:
+    dim = matched_dim("gru", 300.0, layers=2)
+    assert cost.rnn_d("gru", dim, [dim**2] * 2) == pytest.approx(300, abs=1.01)
+
+
 def test_a_matched_crnn_counts_its_slow_layer_at_boundaries_only() -> None:
     dim = matched_dim("crnn", 300.0, boundaries=0.2)
     assert cost.rnn_d("crnn", dim, [dim**2, 0.2 * dim**2]) == pytest.approx(300, abs=1)
