@@ -11,8 +11,6 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.training.config import TrainConfig
 
 SCALES = ("machine", "paper")
-# What a short run is trained with: more and larger steps than the defaults, which are for longer ones.
-SMALL = {"batch": 16, "lr": 4e-3, "warmup": 100}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Penn Treebank by bits, with zero bits after every character: does the scheduler find where the characters are?"""
 
-from vcdeploy.bench.paper.experiment import SMALL, Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
 BITS = Experiment(
     name="bits",
@@ -17,7 +17,7 @@ BITS = Experiment(
         Row("CRNN, 24 buffer bits", "crnn", {"buffer": 24}, matches="VCRNN, 24 buffer bits"),
     ),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0, **SMALL}, characters=500_000, held_out=20_000),
+        "machine": Scale({"dim": 128, "epochs": 1.0, "batch": 16}, characters=500_000, held_out=20_000),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     score="bits_per_character",
