@@ -60,7 +60,9 @@ def front(models: Sequence[dict[str, Any]], scenario: str = "sequence") -> Figur
     panel.set_xscale("log")
     panel.set_xlabel("microseconds per character")
     panel.set_ylabel("bits per character, test")
-    ticks = [each for each in (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if panel.get_xlim()[0] < each < panel.get_xlim()[1]]
+    low, high = panel.get_xlim()
+    marks = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)  # a short axis needs more of them
+    ticks = [mark * 10.0**power for power in range(-2, 4) for mark in marks if low < mark * 10.0**power < high]
     panel.set_xticks(ticks, [f"{each:g}" for each in ticks])
     panel.minorticks_off()
     panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -145,6 +145,7 @@ def times(document: dict[str, Any]) -> str:
     """The page of the figure nobody has: bits against microseconds."""
     models = document["models"]
     on_fronts = _fronts(models)
+    experiments = list(dict.fromkeys(each["experiment"] for each in models))
     lines = [
         [
             each["model"], each["runs"], f"{each['bits']:.3f}", f"{each['m']:.2f}",
@@ -154,8 +155,9 @@ def times(document: dict[str, Any]) -> str:
     ]  # fmt: skip
     settings, machine, file = document["settings"], document["machine"], f"{document['scale']}/microseconds.json"
     about = (
-        "Models of [text8](text8.md) and [front](front.md), all trained alike; each whole language model is timed at "
-        'batch 1 on the test text. "All active" is our kernel with m held at 1, at the size of a dense GRU: the time '
+        f"Models of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}, all trained alike; each whole "
+        'language model is timed at batch 1 on the test text. "All active" is our kernel with m held at 1, at the size '
+        "of a dense GRU: the time "
         "is measured with random weights, the bits are those of the GRU that was trained. On a front are the "
         "models that no other of their kind, variable or dense, beats in bits and in microseconds (100 characters a "
         "call); on the front of all, those that no other at all does."
@@ -171,7 +173,7 @@ def times(document: dict[str, Any]) -> str:
         "# Bits against microseconds",
         "![bits per character against microseconds per character](microseconds.svg)",
         about,
-        f"    vcdeploy bench paper run text8 front\n    {document['command']}",
+        f"    vcdeploy bench paper run {' '.join(experiments)}\n    {document['command']}",
         table(head, lines),
         made,
     ]

@@ -217,7 +217,8 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
         "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
         "machine": {"cores": 1, "processor": "P", "load": 0}, "date": "2026-01-01", "scale": "machine",
     }  # fmt: skip
-    assert report.times(document).count("our kernels") == 4
+    page = report.times(document)
+    assert page.count("our kernels") == 4 and "[tiny](tiny.md)" in page and "paper run tiny\n" in page
 
 
 def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
