@@ -147,6 +147,13 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
     assert Path("docs/results/paper/tiny.svg").read_bytes() == figure and figure.startswith(b"<?xml")
 
 
+def test_only_the_rows_that_are_named(tiny: Experiment, here: Callable[..., Result]) -> None:
+    assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
+    assert [file.name for file in Path("docs/results/paper/machine/tiny").iterdir()] == ["vcrnn-seed0.json"]
+    result = here("run", "tiny", "--row", "VCGRU")
+    assert result.exit_code == 1 and "no row 'VCGRU' in tiny. There are: VCRNN; RNN; CRNN" in result.output
+
+
 def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callable[..., Result]) -> None:
     assert here("run", "tiny").exit_code == 0
     cited = replace(tiny, cited={"RNN": "RNN-512: 9.9"}, source="its table 7")
