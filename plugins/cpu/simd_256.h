@@ -1,7 +1,6 @@
 // A panel's sixteen rows in two registers of 256 bits: AVX2 with FMA and F16C, or AVX-512 VL with VNNI.
 //
-// The latter has an instruction that multiplies and adds whole numbers. Registers of 512 bits
-// gain nothing: weights come from beyond the first cache, and a Zen 4, which halves such instructions, took a fifth longer
+// The latter has an instruction that multiplies and adds whole numbers. Registers of 512 bits gain nothing: weights come from beyond the first cache, and a Zen 4, which halves such instructions, took a fifth longer
 // with them (VCGRU-1024, m 0.2-0.6, with table: f16 26.7 µs a step instead of 22.0, bf16 24.9 instead of 22.2, f32 the same).
 #pragma once
 
@@ -17,7 +16,7 @@ namespace vcdeploy::VCDEPLOY_ISA {
 
 constexpr int kRegisters = 2;  // of one Rows
 // kAhead: how far ahead of use weights are fetched, in bytes. Processors with AVX-512 look ahead well enough by themselves:
-// a Zen 4 took 64 µs for a step of VCGRU-1024 in f32 with 4096, and 54 without. kCountsApart: Counts that a product adds to
+// a Zen 4 took 67 µs for a step of VCGRU-1024 in f32 with 4096, and 54 to 57 without. kCountsApart: Counts that a product adds to
 // in turn, since VNNI's instruction takes four cycles to add.
 #ifdef __AVX512VNNI__
 constexpr std::size_t kAhead = 0;
