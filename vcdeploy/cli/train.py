@@ -82,13 +82,14 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting(
     "--lr", "Peak learning rate of Adam; by default 0.002 up to 256 dimensions, 0.002·√(256/dim) above.", type=float
 )
+@_setting("--scheduler-rate", "The schedulers' learning rate, as a multiple of the others'.", type=float)
 @_setting("--warmup", "Steps of linear warm-up.", type=int)
 @_setting(
     "--decay",
     "How the learning rate falls to a tenth at the end.",
     type=click.Choice(["cosine", "linear", "none"]),
 )
-@_setting("--clip", "Largest norm of the gradient.", type=float)
+@_setting("--clip", "Largest norm of the gradient, of the schedulers and of all else by themselves.", type=float)
 @_setting("--seed", "Seed of the initial weights and of dropout.", type=int)
 @_setting("--save-every", "Steps between checkpoints (there is one at every epoch's end too).", type=int)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; by default PyTorch's choice.")

@@ -40,6 +40,7 @@ class TrainConfig:
     bptt: int = 50
     restart: int = 100
     lr: float | None = None
+    scheduler_rate: float = 0.2
     warmup: int = 200
     decay: str = "cosine"
     clip: float = 1.0
@@ -79,6 +80,7 @@ class TrainConfig:
             (self.bptt >= 1, "--bptt", "at least 1"),
             (self.restart >= 1, "--restart", "at least 1"),
             (self.lr is None or self.lr > 0, "--lr", "above 0"),
+            (self.scheduler_rate > 0, "--scheduler-rate", "above 0"),
             (self.warmup >= 0, "--warmup", "0 or more"),
             (self.decay in ("cosine", "linear", "none"), "--decay", "cosine, linear or none"),
             (self.clip > 0, "--clip", "above 0"),

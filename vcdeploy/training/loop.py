@@ -27,6 +27,7 @@ from vcdeploy.training.metrics import Tally, active_squares
 from vcdeploy.training.objective import Objective, entropy
 from vcdeploy.training.streams import Streams
 from vcdeploy.units import LanguageModel
+from vcdeploy.units.variable import VariableUnit
 
 Row = dict[str, Any]
 BUDGET_TOLERANCE = 0.02  # of the mean of a²/D²
@@ -72,7 +73,7 @@ class Trainer:
         processes.agree(self.model)
         if processes.rank:  # another dropout on every process
             torch.manual_seed(config.seed + processes.rank)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.peak_lr)
+        self.optimizer = torch.optim.Adam(_groups(self.model, config.scheduler_rate), lr=config.peak_lr)
         bounded = config.unit == "crnn" or config.guide == "boundaries"
 
         def streams(split: str, exact: bool) -> Streams:
@@ -170,8 +171,9 @@ class Trainer:
     def _step(self) -> None:
         config, k = self.config, self.step % self.train.segments
         self.model.sharpness = self._sharpness(self.step)
+        rate = schedule.learning_rate(self.step, self.total, config.peak_lr, config.warmup, config.decay)
         for group in self.optimizer.param_groups:
-            group["lr"] = schedule.learning_rate(self.step, self.total, config.peak_lr, config.warmup, config.decay)
+            group["lr"] = rate * group["multiple"]
         tokens, targets, boundaries = (
             None if each is None else each.to(self.processes.device) for each in self.train.segment(k)
         )
@@ -192,7 +194,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         objective.backward()
         self.processes.average(self.model.parameters())
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        for group in self.optimizer.param_groups:
+            torch.nn.utils.clip_grad_norm_(group["params"], config.clip)
         self.optimizer.step()
         self.state = state.detach()
         self.step += 1
@@ -359,6 +362,16 @@ class Trainer:
             return int(mine)
         received = self.processes.gather(mine.to(self.processes.device), 0)
         return int(received.max())
+
+
+def _groups(model: LanguageModel, scheduler_rate: float) -> list[dict[str, Any]]:
+    """The parameters as Adam takes them, schedulers apart; multiple: of the learning rate of the step."""
+    if not isinstance(model.unit, VariableUnit):
+        return [{"params": list(model.parameters()), "multiple": 1.0}]
+    schedulers = model.unit.scheduler_parameters()
+    apart = {id(each) for each in schedulers}
+    others = [each for each in model.parameters() if id(each) not in apart]
+    return [{"params": others, "multiple": 1.0}, {"params": schedulers, "multiple": scheduler_rate}]
 
 
 def fingerprint(corpus: Corpus) -> str:

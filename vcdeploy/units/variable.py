@@ -101,6 +101,11 @@ class VariableUnit(nn.Module):
             shares.append(m)
         return x, torch.stack(states), torch.stack(shares, -1)
 
+    def scheduler_parameters(self) -> list[nn.Parameter]:
+        """u, v and b of all layers. Trained like the rest they unsettle it: give them a lower learning rate, and clip
+        their gradient by itself (docs/design.md, section 4)."""
+        return [each for layer in self.layers for name, each in layer.named_parameters() if name in ("u", "v", "b")]
+
     def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         """One layer over the sequence: y, its state rows, m [T, B]."""
         raise NotImplementedError
