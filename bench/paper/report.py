@@ -41,6 +41,8 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         parts.append(f"Not trained yet: {'; '.join(missing)}.")
     if experiment.classes and any("classes" in each for each in made):
         parts += ["## Mean m by class of the symbol read", _classes(rows)]
+    if by_epoch := _epochs(experiment, rows):
+        parts += [f"## By epoch: {SCORES[experiment.score]}, valid", by_epoch]
     parts.append(_made(made, scale, experiment))
     return "\n\n".join(parts) + "\n"
 
@@ -107,6 +109,19 @@ def _classes(rows: dict[str, Results]) -> str:
         ]
         lines.append([each, *cells])
     return table(["test text", *variable], lines)
+
+
+def _epochs(experiment: Experiment, rows: dict[str, Results]) -> str | None:
+    """Epochs down, rows across; the mean over the seeds. None where there are too few to tell anything."""
+    curves = {name: [each["curve"] for each in found] for name, found in rows.items() if found}
+    epochs = [point["epoch"] for point in next(iter(curves.values()))[0]]  # the same for every row
+    if len(epochs) < 3:
+        return None
+    lines = [
+        [f"{epoch:g}", *(_mean((curve[at][experiment.score] for curve in found), 3) for found in curves.values())]
+        for at, epoch in enumerate(epochs)
+    ]
+    return table(["epoch", *curves], lines)
 
 
 def _made(made: Results, scale: str, experiment: Experiment) -> str:

@@ -30,7 +30,19 @@ from vcdeploy.training.loop import Trainer, fingerprint
 from vcdeploy.training.streams import Streams
 from vcdeploy.versions import versions
 
-KEPT = ("step", "epoch", "bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "sharpness", "weight")
+KEPT = (
+    "step",
+    "epoch",
+    "bits",
+    "bits_per_character",
+    "perplexity",
+    "m",
+    "m_spread",
+    "rnn_d",
+    "macs",
+    "sharpness",
+    "weight",
+)
 
 
 def pending(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.errors import VcdeployError
 from vcdeploy.training.loop import Interrupted
 
-TINY = {"dim": 16, "batch": 4, "bptt": 20, "epochs": 1.0, "warmup": 5}
+TINY = {"dim": 16, "batch": 4, "bptt": 20, "epochs": 3.0, "warmup": 5}
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +143,8 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
     line = next(line for line in page.splitlines() if line.startswith("| RNN |"))
     assert f"| {dense['config']['dim']} |" in line and " ± " in line and "| 2 |" in line
     assert "not beside ours" in page and "the paper's |" not in page and "white space" in page
+    both = [paper_file("machine", "tiny", f"crnn-seed{seed}.json")["curve"][2]["bits"] for seed in (0, 1)]
+    assert re.search(rf"By epoch: .*\n\| 3 \|[^\n]* {sum(both) / 2:.3f} \|\n", page, re.DOTALL)
     figure = Path("docs/results/paper/tiny.svg").read_bytes()
     here("report")
     assert Path("docs/results/paper/tiny.svg").read_bytes() == figure and figure.startswith(b"<?xml")
