@@ -130,12 +130,14 @@ def _made(made: Results, scale: str, experiment: Experiment) -> str:
     when = f"{days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     hours = sum(each["cpu_seconds"] or 0 for each in made) / 3600
     machine, versions = made[0]["machine"], made[0]["versions"]
+    cores = sorted({each["machine"]["cores"] for each in made})
     loads = [each["machine"]["load"] or 0 for each in made]
     place = f"{scale}/{experiment.name}"
     return (
         f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four), macs are exact; D of a row that is "
         f"matched to another follows from that one's rnn_d on the validation text. Deviations are those between seeds. "
-        f"Made on {when} in {hours:.2f} core-hours on {machine['cores']} cores of an {machine['processor']}, "
+        f"Made on {when} in {hours:.2f} core-hours on {' or '.join(map(str, cores))} "
+        f"core{'s' * (cores[-1] != 1)} of an {machine['processor']}, "
         f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; {min(loads):g} to "
         f"{max(loads):g} programs wanted a core at the time. Every run, with its settings: [{place}]({place})."
     )
