@@ -5,8 +5,8 @@ from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 BEYOND = Experiment(
     name="beyond",
     title="Beyond the paper: VCLSTM, two layers, entropy",
-    about="Penn Treebank by characters. Each variable unit stands beside the dense one of its rnn_d; the first row is "
-    "what the others are to be compared with.",
+    about="Penn Treebank by characters. Each variable unit stands beside the dense one of its rnn_d. The smaller of "
+    "those of two layers spends as much as the other, a larger share of a smaller state.",
     settings={"corpus": "ptb"},
     rows=(
         Row("VCLSTM, learn", "vclstm", {"target": 0.4}),
@@ -14,6 +14,7 @@ BEYOND = Experiment(
         Row("VCGRU, entropy", "vcgru", {"target": 0.4, "setting": "entropy"}),
         Row("VCGRU, 2 layers", "vcgru", {"target": 0.4, "layers": 2}),
         Row("GRU, 2 layers", "gru", {"layers": 2}, matches="VCGRU, 2 layers"),
+        Row("VCGRU, 2 layers, smaller", "vcgru", {"budget": 0.63, "layers": 2}, matches="VCGRU, 2 layers"),
     ),
     scales={
         "machine": Scale({"dim": 256, "epochs": 2.0}),
