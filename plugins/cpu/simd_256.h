@@ -1,7 +1,7 @@
 // A panel's sixteen rows in two registers of 256 bits: AVX2 with FMA and F16C, or AVX-512 VL with VNNI.
 //
-// The latter has an instruction that multiplies and adds whole numbers. Registers of 512 bits gain nothing: weights come from beyond the first cache, and a Zen 4, which halves such instructions, took a fifth longer
-// with them (VCGRU-1024, m 0.2-0.6, with table: f16 26.7 µs a step instead of 22.0, bf16 24.9 instead of 22.2, f32 the same).
+// The latter has an instruction that multiplies and adds whole numbers. Registers of 512 bits gain nothing: weights come
+// from beyond the first cache, and a Zen 4, which halves such instructions, took a fifth longer with them (VCGRU-1024, m 0.2-0.6, with table: f16 26.7 µs a step instead of 22.0, bf16 24.9 instead of 22.2, f32 the same).
 #pragma once
 
 #include <immintrin.h>
