@@ -12,6 +12,8 @@ from vcdeploy.training.config import TrainConfig
 
 SCALES = ("machine", "paper")
 
+Curve = tuple[tuple[float, float], ...]
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -43,11 +45,21 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Cited:
+    """A line of the paper's table: the unit as it names it, the rnn_d and the score it prints. beside: our row."""
+
+    unit: str
+    rnn_d: int
+    score: str
+    beside: str | None = None
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A table or a figure. about: what it asks, for the head of its report. settings: of all rows at every scale.
 
-    in_paper: whether the paper has this table. cited: its figures, by row, as the paper prints them; source: where they
-    were read.
+    cited: the paper's lines; source: their place in it, and what sets them apart from ours. cited_classes: its mean m
+    by our names of classes. cited_curves: by corpus and series, the points (rnn_d, score) of its figure.
     """
 
     name: str
@@ -58,8 +70,9 @@ class Experiment:
     scales: Mapping[str, Scale]
     score: str = "bits"  # what the report compares: bits, bits_per_character or perplexity
     classes: bool = False  # whether it also tells m by class of symbol
-    in_paper: bool = True
-    cited: Mapping[str, str] = field(default_factory=dict)
+    cited: tuple[Cited, ...] = ()
+    cited_classes: Mapping[str, str] = field(default_factory=dict)
+    cited_curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -71,8 +84,13 @@ class Experiment:
                 raise VcdeployError(f"{self.name}, {row.name}: no unit {row.unit!r}; there are {', '.join(UNITS)}")
             if row.matches is not None and row.matches not in names[: names.index(row.name)]:
                 raise VcdeployError(f"{self.name}, {row.name}: it matches {row.matches!r}, which is no row before it")
-        if (strange := set(self.cited) - set(names)) or (self.cited and not self.source):
-            raise VcdeployError(f"{self.name}: figures of the paper for {sorted(strange)}, or without their source")
+        for line in self.cited:
+            if line.beside is not None and line.beside not in names:
+                raise VcdeployError(
+                    f"{self.name}: the paper's {line.unit} stands beside {line.beside!r}, which is no row"
+                )
+        if (self.cited or self.cited_classes or self.cited_curves) and not self.source:
+            raise VcdeployError(f"{self.name}: figures of the paper without their source")
         if set(self.scales) != set(SCALES):
             raise VcdeployError(f"{self.name}: its scales must be {' and '.join(SCALES)}")
 

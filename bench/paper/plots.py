@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdeploy import extras
 from vcdeploy.analysis.pareto import front as pareto
 from vcdeploy.bench.paper import results
-from vcdeploy.bench.paper.experiment import Experiment
+from vcdeploy.bench.paper.experiment import Curve, Experiment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +36,18 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
         panel.set_title(corpus)
         panel.set_xlabel("rnn_d: size of the RNN of equal cost")
         _draw(panel, curves)
+        _draw_cited(panel, list(curves), experiment.cited_curves.get(corpus, {}))
     axes[0].set_ylabel("bits per character, test")
     axes[-1].legend(frameon=False)
     return figure
+
+
+def _draw_cited(panel: Axes, series: Sequence[str], curves: Mapping[str, Curve]) -> None:
+    """The paper's points, hollow, with the colour and the marker of our own series of that name."""
+    for name, points in curves.items():
+        place = series.index(name) % 7
+        panel.plot(*zip(*points, strict=True), label=f"{name}, the paper's", linestyle="none", markersize=4,
+                   marker=MARKERS[place], markeredgecolor=COLOURS[place], markerfacecolor="none")  # fmt: skip
 
 
 def front(models: Sequence[dict[str, Any]], scenario: str = "sequence") -> Figure:

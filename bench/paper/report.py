@@ -1,9 +1,9 @@
-"""Results as Markdown: a table an experiment, the paper's own figures in a column of their own where they are known."""
+"""Results as Markdown: a table an experiment, the paper's own figures in a column of their own."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,6 @@ from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.training.config import TrainConfig
 
 SCORES = {"bits": "bits per character", "bits_per_character": "bits per character", "perplexity": "perplexity"}
-UNREAD = (
-    "The paper's figures for this are not beside ours: its tables could not be read where this was made, and none is "
-    "given from memory. They belong in `cited` of the experiment's file."
-)
-
 Results = Sequence[dict[str, Any]]  # of one row, by seed
 
 
@@ -34,13 +29,13 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         experiment.about,
         _how(experiment, scale, made),
         _scores(experiment, rows),
-        *([_cited(experiment)] if experiment.cited else [UNREAD] if experiment.in_paper else []),
+        *_cited(experiment),
     ]
     missing = [name for name, found in rows.items() if not found]
     if missing:
         parts.append(f"Not trained yet: {'; '.join(missing)}.")
     if experiment.classes and any("classes" in each for each in made):
-        parts += ["## Mean m by class of the symbol read", _classes(rows)]
+        parts += ["## Mean m by class of the symbol read", _classes(rows, experiment.cited_classes)]
     if by_epoch := _epochs(experiment, rows):
         parts += [f"## By epoch: {SCORES[experiment.score]}, valid", by_epoch]
     parts.append(_made(made, scale, experiment))
@@ -68,6 +63,7 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
 
 def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
     score = SCORES[experiment.score]
+    beside = {line.beside: f"{line.score} ({line.unit}, rnn_d {line.rnn_d})" for line in experiment.cited}
     head = ["", "D", "mean m", "spread", "rnn_d", "macs a step", "weights", f"{score}, valid", "test", "seeds"]
     lines = []
     for name, found in rows.items():
@@ -86,17 +82,26 @@ def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
             scored([each[experiment.score] for each in test]),
             str(len(found)),
         ])  # fmt: skip
-        if experiment.cited:
-            lines[-1].append(experiment.cited.get(name, ""))
-    return table([*head, "the paper's"] if experiment.cited else head, lines)
+        if beside:
+            lines[-1].append(beside.get(name, ""))
+    return table([*head, "the paper's"] if beside else head, lines)
 
 
-def _cited(experiment: Experiment) -> str:
-    return f'"The paper\'s" are the figures the paper prints, for its own sizes and data: {experiment.source}.'
+def _cited(experiment: Experiment) -> Iterator[str]:
+    """What the paper has beyond the column of its figures, and where all of it stands."""
+    for corpus, curves in experiment.cited_curves.items():
+        points = {
+            name: ", ".join(f"{rnn_d:g}: {score:.2f}" for rnn_d, score in curve) for name, curve in curves.items()
+        }
+        yield table(["the paper's, " + corpus, f"rnn_d: {SCORES[experiment.score]}"], list(points.items()))
+    others = [f"{line.score} ({line.unit}, rnn_d {line.rnn_d})" for line in experiment.cited if line.beside is None]
+    if experiment.source:
+        also = f" It also has {', '.join(others)}." if others else ""
+        yield f"The paper's figures are for its own sizes and data. {experiment.source}{also}"
 
 
-def _classes(rows: dict[str, Results]) -> str:
-    """Classes down, variable rows across; the mean over the seeds."""
+def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
+    """Classes down, variable rows across; the mean over the seeds. cited: the paper's, by class."""
     variable = {name: found for name, found in rows.items() if found and "classes" in found[0]}
     names = list(dict.fromkeys(each for found in variable.values() for each in found[0]["classes"]))
     lines = []
@@ -107,8 +112,8 @@ def _classes(rows: dict[str, Results]) -> str:
             else ""
             for found in variable.values()
         ]
-        lines.append([each, *cells])
-    return table(["test text", *variable], lines)
+        lines.append([each, *cells, *([cited.get(each, "")] if cited else [])])
+    return table(["test text", *variable, *(["the paper's"] if cited else [])], lines)
 
 
 def _epochs(experiment: Experiment, rows: dict[str, Results]) -> str | None:

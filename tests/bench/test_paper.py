@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from vcdeploy.analysis import cost
 from vcdeploy.analysis.plots import picture
-from vcdeploy.bench.paper import report, results, run
-from vcdeploy.bench.paper.experiment import SCALES, Experiment, Row, Scale
+from vcdeploy.bench.paper import plots, report, results, run
+from vcdeploy.bench.paper.experiment import SCALES, Cited, Experiment, Row, Scale
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.bench.paper.matching import matched_dim
 from vcdeploy.cli import main
@@ -90,8 +90,8 @@ def bad(**changes: Any) -> Experiment:
         ({"rows": (Row("A", "elman"),)}, "no unit 'elman'"),
         ({"rows": (Row("A", "rnn", matches="B"), Row("B", "vcrnn"))}, "no row before it"),
         ({"scales": {"machine": Scale({})}}, "must be machine and paper"),
-        ({"cited": {"VCRNN": "1.0"}}, "without their source"),
-        ({"cited": {"VCGRU": "1.0"}, "source": "table 9"}, "VCGRU"),
+        ({"source": ""}, "without their source"),
+        ({"cited": (Cited("VCGRU-9", 9, "1.0", beside="VCGRU"),)}, "VCGRU-9 stands beside 'VCGRU', which is no row"),
     ],
 )
 def test_a_wrong_definition_is_refused(changes: Mapping[str, Any], said: str) -> None:
@@ -142,7 +142,7 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
     page = Path("docs/results/paper/tiny.md").read_text()
     line = next(line for line in page.splitlines() if line.startswith("| RNN |"))
     assert f"| {dense['config']['dim']} |" in line and " ± " in line and "| 2 |" in line
-    assert "not beside ours" in page and "the paper's |" not in page and "white space" in page
+    assert "the paper's" not in page.split("rnn_d is the paper's count")[0] and "white space" in page
     both = [paper_file("machine", "tiny", f"crnn-seed{seed}.json")["curve"][2]["bits"] for seed in (0, 1)]
     assert re.search(rf"By epoch: .*\n\| 3 \|[^\n]* {sum(both) / 2:.3f} \|\n", page, re.DOTALL)
     figure = Path("docs/results/paper/tiny.svg").read_bytes()
@@ -159,11 +159,24 @@ def test_only_the_rows_that_are_named(tiny: Experiment, here: Callable[..., Resu
 
 def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callable[..., Result]) -> None:
     assert here("run", "tiny").exit_code == 0
-    cited = replace(tiny, cited={"RNN": "RNN-512: 9.9"}, source="its table 7")
-    page = report.page(cited, "machine", Path("docs/results/paper"))
-    assert page is not None and "not beside ours" not in page and "its table 7" in page
+    cited = replace(
+        tiny,
+        cited=(Cited("RNN-512", 512, "9.9", beside="RNN"), Cited("GRU-1", 2, "8.8")),
+        cited_classes={"white space": "0.77"},
+        cited_curves={tiny.settings["corpus"]: {"learn": ((11, 2.5), (20, 2.25))}},
+        source="Its table 7.",
+    )
+    folder = Path("docs/results/paper")
+    page = report.page(cited, "machine", folder)
+    assert page is not None and "Its table 7. It also has 8.8 (GRU-1, rnn_d 2)." in page
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("|")}
-    assert rows["| RNN"].endswith("| RNN-512: 9.9 |") and rows["| VCRNN"].endswith("|  |")
+    assert rows["| RNN"].endswith("| 9.9 (RNN-512, rnn_d 512) |") and rows["| VCRNN"].endswith("|  |")
+    assert rows["| white space"].endswith("| 0.77 |") and rows["| letter"].endswith("|  |")
+    assert rows["| learn"] == "| learn | 11: 2.50, 20: 2.25 |"
+    (panel,) = plots.against_computation(cited, "machine", folder).axes
+    lines = {line.get_label(): line for line in panel.get_lines()}
+    assert lines["learn, the paper's"].get_xydata().tolist() == [[11, 2.5], [20, 2.25]]
+    assert lines["learn, the paper's"].get_marker() == lines["learn"].get_marker()
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(
@@ -203,7 +216,7 @@ def test_a_result_of_other_settings_is_not_taken_for_one(tiny: Experiment, tmp_p
 def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[..., Result]) -> None:
     """The models are tiny; times are only said to be there, and of the right models."""
     from vcdeploy.bench import interleave
-    from vcdeploy.bench.paper import latency, plots
+    from vcdeploy.bench.paper import latency
 
     rows = (Row("VCGRU", "vcgru", {"target": 0.4}), Row("GRU", "gru", matches="VCGRU"))
     small = replace(tiny, rows=rows)

@@ -83,6 +83,7 @@ def test_music_classes() -> None:
         ("note length 1", "...x..x..x.x.x.x..x"),
         ("note length 1/2", "..........x........"),
         ("note length 2", "....x.............."),
+        ("first of a repetition", "...x.....x...x....."),
         ("repeated note", "....x.x...xx...x..."),
         ("tuplet", "........x.........."),
         ("ending", ".................x."),

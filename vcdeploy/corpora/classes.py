@@ -22,7 +22,7 @@ def classes(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
     Words are runs of anything but white space; a word of one character is its start and its end.
     Note lengths count eighths ("note length 1/2" is a sixteenth); one is listed if at least one
     note in a hundred has it. A repeated note has the written pitch of the note before it, in
-    the same tune.
+    the same tune; the first of a repetition is the note before such a one that is none itself.
     """
     found = {"text": _text, "bits": _bits, "music": _music}[vocab.kind](vocab, ids)
     return {name: mask for name, mask in found.items() if mask.any()}
@@ -90,6 +90,9 @@ def _music(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
     followed = np.flatnonzero(roles["note"] | roles["tune end"])
     steps = number[ids[followed]]
     repeated = np.zeros(len(ids), bool)
-    repeated[followed[1:]] = (steps[1:] == steps[:-1]) & (steps[1:] > 0)
+    same = (steps[1:] == steps[:-1]) & (steps[1:] > 0)
+    repeated[followed[1:]] = same
+    begins = np.zeros(len(ids), bool)
+    begins[followed[:-1]] = same
     first = {role: roles.pop(role) for role in ("bar", "rest", "note")}
-    return {**first, **lengths, "repeated note": repeated, **roles}
+    return {**first, **lengths, "first of a repetition": begins & ~repeated, "repeated note": repeated, **roles}

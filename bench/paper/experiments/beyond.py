@@ -21,5 +21,4 @@ BEYOND = Experiment(
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
     classes=True,
-    in_paper=False,
 )

@@ -18,5 +18,4 @@ FRONT = Experiment(
         "machine": Scale({"corpus": "text8-prefix", "dim": 256, "epochs": 3.0}, held_out=200_000),
         "paper": Scale({"corpus": "text8", "dim": 512, "epochs": 10.0}),
     },
-    in_paper=False,
 )

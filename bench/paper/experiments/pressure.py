@@ -29,5 +29,4 @@ PRESSURE = Experiment(
         "machine": Scale({"dim": 256, "epochs": 2.0}),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
-    in_paper=False,
 )

@@ -20,5 +20,4 @@ SHARPNESS = Experiment(
         "machine": Scale({"dim": 128, "epochs": 1.0, "lr": 2e-3}, characters=1_500_000, held_out=100_000),
         "paper": Scale({"dim": 1024, "epochs": 10.0}),
     },
-    in_paper=False,
 )

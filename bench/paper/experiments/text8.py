@@ -1,6 +1,6 @@
 """text8: VCGRUs held to three targets, with a GRU and an RNN."""
 
-from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale
 
 TEXT8 = Experiment(
     name="text8",
@@ -19,4 +19,16 @@ TEXT8 = Experiment(
         "machine": Scale({"corpus": "text8-prefix", "dim": 256, "epochs": 3.0}, held_out=200_000),
         "paper": Scale({"corpus": "text8", "dim": 1024, "epochs": 10.0}),
     },
+    cited=(
+        Cited("VCGRU-1024", 648, "1.64", beside="VCGRU, 0.4"),
+        Cited("GRU-512", 725, "1.69", beside="GRU"),
+        Cited("RNN-512", 512, "1.80", beside="RNN"),
+        Cited("VCGRU-1024", 464, "1.69", beside="VCGRU, 0.3"),
+        Cited("VCGRU-1024", 820, "1.63", beside="VCGRU, 0.5"),
+        Cited("GRU-1024", 1450, "1.58"),
+        Cited("RNN-1024 of Zhang et al.", 1024, "1.69"),
+        Cited("LSTM-512 of Zhang et al.", 1024, "1.65"),
+        Cited("LSTM-1024 of Zhang et al.", 2048, "1.52"),
+    ),
+    source="Its table 3, on the right: bits per character of the test text, after reading all of text8.",
 )
