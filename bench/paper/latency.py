@@ -27,6 +27,9 @@ from vcdeploy.training.evaluate import evaluate_loaded
 from vcdeploy.training.streams import Streams
 from vcdeploy.units import LanguageModel
 
+# What is timed together, by the text that the models of these experiments have all learnt.
+TIMED = {"ptb": ("characters",), "text8": ("text8", "front")}
+UNITS = ("vcgru", "gru", "rnn")
 PRECISIONS = ("f32", "int8")
 ALL_ACTIVE = 20.0  # the scheduler's b of a stand-in: m = 1 within rounding
 
@@ -38,20 +41,28 @@ def measure(
     runs: Path,
     settings: interleave.Settings,
     tell: Callable[[str], None],
-) -> list[dict[str, Any]]:
-    """Bits and microseconds of every model that can be had of the experiments' first seeds, which share a corpus.
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Bits and microseconds of the experiments' models, which share a corpus; and what is left out, and why.
 
-    A variable unit runs in our kernels, in f32 and int8. A dense GRU runs in ONNX Runtime, and beside it the kernel of
-    a VCGRU of its size with m = 1: what that GRU would take in our kernels.
+    Of each row it is the first seed whose model is here. A variable unit runs in our kernels, in f32 and int8. A dense
+    GRU runs in ONNX Runtime, and beside it the kernel of a VCGRU of its size with m = 1: what that GRU would take in
+    our kernels.
     """
+    absent: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
         place = Path(temporary)
         contenders: list[Contender] = []
         about: dict[str, dict[str, Any]] = {}
-        for number, (experiment, row, made) in enumerate(_trained(experiments, scale, folder)):
+        for number, (experiment, row, found) in enumerate(_trained(experiments, scale, folder)):
+            places = [results.run_folder(runs, scale, experiment.name, row.name, each["seed"]) for each in found]
+            models = [place / "best.safetensors" for place in places]
+            here = next((number for number, model in enumerate(models) if model.exists()), None)
+            if here is None:
+                absent[row.name] = f"there is no {models[0]}: remove the row's results, and run it again"
+                continue
+            made = found[here]
             tell(f"exporting {row.name}")
-            model = runs / scale / experiment.name / results.path(folder, scale, experiment.name, row.name, 0).stem
-            saved = checkpoint.read(model / "best.safetensors")
+            saved = checkpoint.read(models[here])
             file = f"{number}.onnx"
             _subject(saved).write(place / file)
             corpus = corpus_of(TrainConfig.from_json(made["config"]), experiment.scales[scale])
@@ -68,26 +79,28 @@ def measure(
                 contenders.append(contender)
                 about[contender.name] = {
                     "model": title, "experiment": experiment.name, "row": row.name, "runs": runs_in, "series": series,
-                    "bits": rounded(bits), "dim": made["config"]["dim"],
+                    "bits": rounded(bits), "dim": made["config"]["dim"], "seed": made["seed"],
                 }  # fmt: skip
             if row.unit == "gru":
                 _stand_in(saved).write(place / f"{number}-active.onnx")
         if not contenders:
             names = " ".join(each.name for each in experiments)
-            raise VcdeployError(f"nothing is trained: run `vcdeploy bench paper run {names}` first")
-        records, absent = interleave.measure(contenders, place, settings, tell)
-    for name, why in absent.items():
-        tell(f"left out: {name}: {why}")
-    return [{**about[record.contender.name], **_figures(record)} for record in records]
+            why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
+            raise VcdeployError(
+                f"no model is here{f' ({why})' * bool(why)}: run `vcdeploy bench paper run {names}` first"
+            )
+        records, missing = interleave.measure(contenders, place, settings, tell)
+    return [{**about[record.contender.name], **_figures(record)} for record in records], {**absent, **missing}
 
 
 def _trained(
     experiments: tuple[Experiment, ...], scale: str, folder: Path
-) -> Iterator[tuple[Experiment, Row, dict[str, Any]]]:
+) -> Iterator[tuple[Experiment, Row, list[dict[str, Any]]]]:
+    """The rows that can be timed and have results, with these."""
     for experiment in experiments:
         for row in experiment.rows:
-            if found := results.of_row(folder, scale, experiment, row.name):
-                yield experiment, row, found[0]
+            if row.unit in UNITS and (found := results.of_row(folder, scale, experiment, row.name)):
+                yield experiment, row, found
 
 
 def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, str]]:

@@ -50,31 +50,35 @@ def _draw_cited(panel: Axes, series: Sequence[str], curves: Mapping[str, Curve])
                    marker=MARKERS[place], markeredgecolor=COLOURS[place], markerfacecolor="none")  # fmt: skip
 
 
-def front(models: Sequence[dict[str, Any]], scenario: str = "sequence") -> Figure:
-    """Bits per character against microseconds per character: a marker a way to run a unit, a line a Pareto front."""
-    figure, (panel,) = _figure(1, width=7.5)
-    kinds: dict[str, dict[str, list[Point]]] = {}
-    for each in models:
-        point = (each["microseconds"][scenario], each["bits"])
-        kinds.setdefault(kind(each), {}).setdefault(each["series"], []).append(point)
-    number = 0
-    for (name, curves), dashes in zip(kinds.items(), DASHES, strict=False):
-        points = [point for curve in curves.values() for point in curve]
-        x, y = zip(*(points[each] for each in pareto(points)), strict=True)
-        # A front is a staircase: between two models of it there is none.
-        panel.step(x, y, where="post", label=f"front of {name}", color="#555555", linewidth=1.2, linestyle=dashes)
-        for series, curve in curves.items():
-            _draw(panel, {series: curve}, number, lines=False)
-            number += 1
-    panel.set_xscale("log")
-    panel.set_xlabel("microseconds per character")
-    panel.set_ylabel("bits per character, test")
-    low, high = panel.get_xlim()
-    marks = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)  # a short axis needs more of them
-    ticks = [mark * 10.0**power for power in range(-2, 4) for mark in marks if low < mark * 10.0**power < high]
-    panel.set_xticks(ticks, [f"{each:g}" for each in ticks])
-    panel.minorticks_off()
-    panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") -> Figure:
+    """Bits per character against microseconds per character, a panel a text: a marker a way to run a unit, a line a
+    Pareto front."""
+    figure, axes = _figure(len(documents), width=4.6 if len(documents) > 1 else 5.5, beside=2.6)
+    models = [each for document in documents.values() for each in document["models"]]
+    series = list(dict.fromkeys(each["series"] for each in sorted(models, key=kind, reverse=True)))
+    for (text, document), panel in zip(documents.items(), axes, strict=True):
+        kinds: dict[str, dict[str, list[Point]]] = {}
+        for each in document["models"]:
+            point = (each["microseconds"][scenario], each["bits"])
+            kinds.setdefault(kind(each), {}).setdefault(each["series"], []).append(point)
+        for (name, curves), dashes in zip(kinds.items(), DASHES, strict=False):
+            points = [point for curve in curves.values() for point in curve]
+            x, y = zip(*(points[each] for each in pareto(points)), strict=True)
+            # A front is a staircase: between two models of it there is none.
+            panel.step(x, y, where="post", label=f"front of {name}", color="#555555", linewidth=1.2, linestyle=dashes)
+            for each, curve in curves.items():
+                _draw(panel, {each: curve}, series.index(each), lines=False)
+        panel.set_title(text)
+        panel.set_xscale("log")
+        panel.set_xlabel("microseconds per character")
+        low, high = panel.get_xlim()
+        marks = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)  # a short axis needs more of them
+        ticks = [mark * 10.0**power for power in range(-2, 4) for mark in marks if low < mark * 10.0**power < high]
+        panel.set_xticks(ticks, [f"{each:g}" for each in ticks])
+        panel.minorticks_off()
+    axes[0].set_ylabel("bits per character, test")
+    labels = dict(each for panel in axes for each in zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    figure.legend(list(labels.values()), list(labels), frameon=False, loc="outside right center")
     return figure
 
 
@@ -83,11 +87,12 @@ def kind(model: dict[str, Any]) -> str:
     return "variable units" if model["series"].startswith("VC") else "dense units"
 
 
-def _figure(panels: int, width: float = 4.2) -> tuple[Figure, list[Axes]]:
+def _figure(panels: int, width: float = 4.2, beside: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """width: of a panel. beside: what the legend takes to the right of them."""
     extras.require("matplotlib", for_="a figure")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * panels, 3.6), layout="constrained")
+    figure = Figure(figsize=(width * panels + beside, 3.6), layout="constrained")
     return figure, [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
 
 

@@ -163,11 +163,32 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
-def times(document: dict[str, Any]) -> str:
-    """The page of the figure nobody has: bits against microseconds."""
+def times(documents: Mapping[str, dict[str, Any]]) -> str:
+    """The page of the figure nobody has: bits against microseconds, by the text that was learnt."""
+    about = (
+        "Models that have learnt one text, all trained alike; each whole language model is timed at batch 1 on the "
+        'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU: the time is measured with '
+        "random weights, the bits are those of the GRU that was trained. On a front are the models that no other of "
+        "their kind, variable or dense, beats in bits and in microseconds (many characters a call); on the front of "
+        "all, those that no other at all does."
+    )
+    parts = [
+        "# Bits against microseconds",
+        "![bits per character against microseconds per character](microseconds.svg)",
+        about,
+        *(part for text, document in documents.items() for part in _timed(text, document)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
+    """The section of one text."""
     models = document["models"]
     on_fronts = _fronts(models)
     experiments = list(dict.fromkeys(each["experiment"] for each in models))
+    settings, machine, file = document["settings"], document["machine"], f"{document['scale']}/microseconds/{text}.json"
+    head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters a call",
+            "on the front", "µs, one a call from Python"]  # fmt: skip
     lines = [
         [
             each["model"], each["runs"], f"{each['bits']:.3f}", f"{each['m']:.2f}",
@@ -175,31 +196,20 @@ def times(document: dict[str, Any]) -> str:
         ]
         for place, each in enumerate(models)
     ]  # fmt: skip
-    settings, machine, file = document["settings"], document["machine"], f"{document['scale']}/microseconds.json"
-    about = (
-        f"Models of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}, all trained alike; each whole "
-        'language model is timed at batch 1 on the test text. "All active" is our kernel with m held at 1, at the size '
-        "of a dense GRU: the time "
-        "is measured with random weights, the bits are those of the GRU that was trained. On a front are the "
-        "models that no other of their kind, variable or dense, beats in bits and in microseconds (100 characters a "
-        "call); on the front of all, those that no other at all does."
+    seeds = sorted({each["seed"] for each in models})
+    yield f"## {text}"
+    yield f"The models of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}."
+    yield (
+        f"    vcdeploy bench paper run {' '.join(experiments)}{f' --seeds {seeds[-1] + 1}' * bool(seeds[-1])}\n"
+        f"    {document['command']}"
     )
-    made = (
+    yield table(head, lines)
+    yield (
         f"Medians of {settings['rounds']} interleaved rounds, a process a contender, {settings['threads']} "
-        f"thread{'s' * (settings['threads'] != 1)}; {document['date'][:10]}, {machine['cores']} cores of an "
-        f"{machine['processor']}, load before the run {machine['load']}. All figures: [{file}]({file})."
+        f"thread{'s' * (settings['threads'] != 1)}, models of seed {' and '.join(map(str, seeds))}; "
+        f"{document['date'][:10]}, {machine['cores']} cores of an {machine['processor']}, load before the run "
+        f"{machine['load']}. All figures: [{file}]({file})."
     )
-    head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters a call",
-            "on the front", "µs, one a call from Python"]  # fmt: skip
-    parts = [
-        "# Bits against microseconds",
-        "![bits per character against microseconds per character](microseconds.svg)",
-        about,
-        f"    vcdeploy bench paper run {' '.join(experiments)}\n    {document['command']}",
-        table(head, lines),
-        made,
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
 def _fronts(models: Results) -> list[str]:

@@ -16,6 +16,11 @@ def path(folder: Path, scale: str, experiment: str, row: str, seed: int) -> Path
     return folder / scale / experiment / f"{plain}-seed{seed}.json"
 
 
+def run_folder(runs: Path, scale: str, experiment: str, row: str, seed: int) -> Path:
+    """Where the run behind a result has its checkpoints."""
+    return path(runs, scale, experiment, row, seed).with_suffix("")
+
+
 def write(file: Path, document: dict[str, Any]) -> None:
     write_atomically(file, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
 

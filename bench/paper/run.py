@@ -108,7 +108,7 @@ def train(
     Raises vcdeploy.training.loop.Interrupted on SIGINT or SIGTERM; called again, it goes on from there.
     """
     file = results.path(folder, scale, experiment.name, row.name, config.seed)
-    place = runs / scale / experiment.name / file.stem
+    place = results.run_folder(runs, scale, experiment.name, row.name, config.seed)
     corpus = corpus_of(config, experiment.scales[scale])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = Trainer(config, corpus, place, Processes(0, 1, device), on_row=on_row)

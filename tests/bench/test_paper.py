@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -224,7 +225,8 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     for row, _, config in run.pending(small, "machine", 1, folder):
         run.train(small, row, "machine", config, folder, runs)
     settings = interleave.Settings(("sequence", "step"), 1, 10, 2, 0.001, 0)
-    models = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+    models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+    assert not absent and {each["seed"] for each in models} == {0}
     ways = [each["runs"] for each in models]
     assert ways == [
         "our kernels, f32", "our kernels, int8", "ONNX Runtime", "our kernels, all active, f32",
@@ -235,13 +237,38 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     assert models[1]["bits"] == pytest.approx(trained["test"]["bits"], abs=0.05)
     assert models[0]["m"] < 0.9 and models[2]["m"] == 1 and models[3]["m"] > 0.999
     assert all(each["microseconds"][name] > 0 for each in models for name in ("sequence", "step"))
-    assert picture(plots.front(models), "svg").startswith(b"<?xml")
     document = {
         "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
         "machine": {"cores": 1, "processor": "P", "load": 0}, "date": "2026-01-01", "scale": "machine",
     }  # fmt: skip
-    page = report.times(document)
-    assert page.count("our kernels") == 4 and "[tiny](tiny.md)" in page and "paper run tiny\n" in page
+    both = {"one": document, "another": {**document, "models": [{**each, "seed": 2} for each in models]}}
+    figure = plots.fronts(both)
+    assert [panel.get_title() for panel in figure.axes] == ["one", "another"]
+    assert picture(figure, "svg").startswith(b"<?xml")
+    page = report.times(both)
+    assert page.count("| our kernels") == 8 and "## another\n" in page and "[tiny](tiny.md)" in page
+    assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page
+
+
+def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment, tmp_path: Path) -> None:
+    from vcdeploy.bench import interleave
+    from vcdeploy.bench.paper import latency
+
+    small = replace(tiny, rows=(Row("VCGRU", "vcgru", {"target": 0.4}), Row("Other", "vcgru", {"target": 0.6})))
+    folder, runs = tmp_path / "results", tmp_path / "runs"
+    for row, _, config in run.pending(small, "machine", 2, folder, ["VCGRU"]):
+        run.train(small, row, "machine", config, folder, runs)
+    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "VCGRU", 0))
+    settings = interleave.Settings(("sequence", "step"), 1, 10, 1, 0.001, 0)
+    models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+    assert not absent and {each["seed"] for each in models} == {1}
+    bits = [results.read(results.path(folder, "machine", "tiny", "VCGRU", seed))["test"]["bits"] for seed in (0, 1)]
+    assert models[0]["bits"] == pytest.approx(bits[1], abs=1e-4) != pytest.approx(bits[0], abs=1e-4)
+    shutil.rmtree(runs)
+    with pytest.raises(
+        VcdeployError, match=r"VCGRU: there is no .*vcgru-seed0.best.safetensors: remove .*paper run tiny"
+    ):
+        latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
 
 
 def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
@@ -250,7 +277,11 @@ def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
     result = here("report")
     assert result.exit_code == 1 and "holds no results" in result.output
     result = here("time")
+    assert result.exit_code == 1 and "run `vcdeploy bench paper run characters` first" in result.output
+    result = here("time", "text8")
     assert result.exit_code == 1 and "run `vcdeploy bench paper run text8 front` first" in result.output
+    result = here("time", "text9")
+    assert result.exit_code == 1 and "no models of 'text9' are timed, but of ptb and text8" in result.output
     assert here("run", "--scale", "huge").exit_code == 2
     file = Path("docs/results/paper/machine/music/vcrnn-seed0.json")
     file.parent.mkdir(parents=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("docs/results/paper")  # of a checkout
 RUNS = Path("runs/paper")
-TIMES = "microseconds.json"
+TIMES = "microseconds"
 
 _scale = click.option("--scale", type=click.Choice(["machine", "paper"]), default="machine", show_default=True,
                       help="How large: for a few core-hours, or as in the paper.")  # fmt: skip
@@ -126,11 +126,10 @@ def report(scale: str, results: Path) -> None:
             figure = plots.against_computation(experiment, scale, results)
             if figure is not None:
                 written[f"{experiment.name}.svg"] = picture(figure, "svg")
-    times = results / scale / TIMES
-    if times.exists():
-        document = files.read(times)
-        written["microseconds.md"] = pages.times(document).encode()
-        written["microseconds.svg"] = picture(plots.front(document["models"]), "svg")
+    times = {file.stem: files.read(file) for file in sorted((results / scale / TIMES).glob("*.json"))}
+    if times:
+        written[f"{TIMES}.md"] = pages.times(times).encode()
+        written[f"{TIMES}.svg"] = picture(plots.fronts(times), "svg")
     if not written:
         raise VcdeployError(f"{results / scale} holds no results: make some with `vcdeploy bench paper run`")
     for name, content in written.items():
@@ -139,16 +138,17 @@ def report(scale: str, results: Path) -> None:
 
 
 @paper.command(short_help="Measure the microseconds of the trained models.")
+@click.argument("texts", metavar="[ptb|text8]...", nargs=-1)
 @_scale
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters of a sequence.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of each contender.")
 @_results
 @_runs
-def time(scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
-    """Measure how long the models of `text8` and `front` take for a character.
+def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
+    """Measure how long models take for a character: those of `characters` (ptb), and of `text8` and `front` (text8).
 
-    Each has a process of its own and they take turns. Needs the machine for itself.
+    Each has a process of its own, and those of one text take turns. Needs the machine for itself.
     """
     for module in ("torch", "safetensors", "onnxruntime"):
         extras.require(module, for_="vcdeploy bench paper time")
@@ -160,24 +160,31 @@ def time(scale: str, rounds: int, steps: int, threads: int, results: Path, runs:
     from vcdeploy.cli.bench import ended_by_sigterm
     from vcdeploy.versions import versions
 
+    for text in texts:
+        if text not in latency.TIMED:
+            raise VcdeployError(f"no models of {text!r} are timed, but of {' and '.join(latency.TIMED)}")
     settings = interleave.Settings(("sequence", "step"), threads, steps, rounds, 0.03, 0)
-    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
-    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
-        models = latency.measure(tuple(_experiments(("text8", "front"))), scale, results, runs, settings, status.update)
-    document = {
-        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
-        "date": begun.isoformat(timespec="seconds"),
-        "scale": scale,
-        "machine": about_machine,
-        "versions": versions(machine.PACKAGES),
-        "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
-        "models": models,
-    }
-    files.write(results / scale / TIMES, document)
-    for each in models:
-        took = each["microseconds"]
-        click.echo(f"{each['model']} · {each['runs']} · {each['bits']:.3f} bits · {took['sequence']:.2f} µs · "
-                   f"{took['step']:.2f} µs a single step")  # fmt: skip
+    for text in texts or latency.TIMED:
+        experiments = tuple(_experiments(latency.TIMED[text]))
+        about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+        with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+            models, absent = latency.measure(experiments, scale, results, runs, settings, status.update)
+        document = {
+            "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+            "date": begun.isoformat(timespec="seconds"),
+            "scale": scale,
+            "machine": about_machine,
+            "versions": versions(machine.PACKAGES),
+            "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
+            "models": models,
+        }
+        files.write(results / scale / TIMES / f"{text}.json", document)
+        for each in models:
+            took = each["microseconds"]
+            click.echo(f"{text} · {each['model']} · {each['runs']} · {each['bits']:.3f} bits · "
+                       f"{took['sequence']:.2f} µs · {took['step']:.2f} µs a single step")  # fmt: skip
+        for name, why in absent.items():
+            click.echo(f"{text} · left out: {name}: {why}", err=True)
 
 
 def _experiments(names: tuple[str, ...]) -> list[Experiment]:
