@@ -74,6 +74,29 @@ def test_steering_meets_its_goal_on_a_moving_plant(settings: dict[str, float]) -
     assert all(each == pytest.approx(0.3, rel=0.05) for each in spent[1000:])
 
 
+def test_an_m_that_has_sunk_is_lifted() -> None:
+    """A stand-in for a scheduler whose gradient has vanished: m moves with the penalty alone."""
+    objective = Objective(TrainConfig(target=0.3))
+    m, weights, shares = 0.1, [], []
+    for _ in range(2000):
+        m -= 0.01 * objective.weight
+        objective.observe(m, m**2, 0.0)
+        weights.append(objective.weight)
+        shares.append(m)
+    first = next(step for step, weight in enumerate(weights) if weight < 0)
+    assert first == pytest.approx(200, abs=5), "a model that is only beginning is left alone"
+    assert weights[first] == pytest.approx(0.3 * (math.log(shares[first] / 0.3) + 0.05), rel=0.01)
+    assert m == pytest.approx(0.3 * math.exp(-0.05), rel=0.005)
+
+
+def test_a_dip_at_the_start_lifts_nothing() -> None:
+    """m falls far below its goal around step 100 of most runs, and is back by step 200."""
+    objective = Objective(TrainConfig(target=0.3))
+    for step in range(1000):
+        objective.observe(0.1 if 50 < step < 180 else 0.3, 0.0, 0.0)
+        assert objective.weight > 0
+
+
 def test_steering_allows_for_what_held_out_text_costs_more() -> None:
     objective = Objective(TrainConfig(target=0.3))
     m, hunger = 0.6, 0.3

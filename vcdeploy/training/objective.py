@@ -27,8 +27,9 @@ class Objective:
     """The penalty of a run: what pulls m, and how strongly.
 
     learn, steered (no --weight): every m is pulled down alike, by a weight that is steered until the mean of m is
-    --target, or the spending --budget. The text decides which steps resist. (A penalty around the target cannot do
-    both: more state is always of some use, so no m stays below the target, and the mean meets it only where all do.)
+    --target, or the spending --budget; where m has sunk, every one is lifted alike. The text decides which steps
+    resist. (A penalty around the target cannot do both: more state is always of some use, so no m stays below the
+    target, and the mean meets it only where all do.)
     learn, with --weight: the paper's penalty around one target. guide: the same, with a target of their own for
     chosen symbols. entropy: the target follows the entropy of the prediction the step has to make, with the mean
     --target.
@@ -106,6 +107,9 @@ class Steering:
     A proportional-integral controller on the logarithm of spent over goal; the weight is
     exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps. It follows the text of
     training; text the model has not seen costs more, by a ratio that every evaluation measures anew.
+
+    Early on a model may have no use for more state, and a scheduler that has sunk does not rise again by itself once
+    there is one. So where too little is spent for some 200 steps, the weight turns negative: every m is lifted alike.
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
@@ -115,6 +119,9 @@ class Steering:
     INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
     FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
     LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
+    SUNK = math.log(0.06)  # an integral below it has fallen for 200 steps
+    SLACK = 0.05  # an error that is not lifted
+    LIFT = 0.3  # the weight, over the rest of the error
 
     def __init__(self, goal: float, epoch: int) -> None:
         self.goal = goal
@@ -130,6 +137,8 @@ class Steering:
         self.spent_lately = _nearer(self.spent_lately, spent, self.slowly)
         error = math.log(max(self.spent, 1e-9) * self.surplus / self.goal)
         self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
+        if self.integral < self.SUNK and error < -self.SLACK:
+            return self.LIFT * (error + self.SLACK)
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
 
     def calibrate(self, held_out: float) -> None:
