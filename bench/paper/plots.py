@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdeploy import extras
 from vcdeploy.analysis.pareto import front as pareto
 from vcdeploy.bench.paper import results
-from vcdeploy.bench.paper.experiment import Curve, Experiment
+from vcdeploy.bench.paper.experiment import Experiment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,19 +35,17 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
     for (corpus, curves), panel in zip(panels.items(), axes, strict=True):
         panel.set_title(corpus)
         panel.set_xlabel("rnn_d: size of the RNN of equal cost")
-        _draw(panel, curves)
-        _draw_cited(panel, list(curves), experiment.cited_curves.get(corpus, {}))
+        cited = experiment.cited_curves.get(corpus, {})
+        for number, name in enumerate(dict.fromkeys(row.series for row in experiment.rows)):
+            if name in curves:
+                _draw(panel, {name: curves[name]}, number)
+            if name in cited:  # hollow
+                x, y = zip(*cited[name], strict=True)
+                panel.plot(x, y, label=f"{name}, the paper's", linestyle="none", marker=MARKERS[number % 7],
+                           color=COLOURS[number % 7], markerfacecolor="none", markersize=4)  # fmt: skip
     axes[0].set_ylabel("bits per character, test")
     axes[-1].legend(frameon=False)
     return figure
-
-
-def _draw_cited(panel: Axes, series: Sequence[str], curves: Mapping[str, Curve]) -> None:
-    """The paper's points, hollow, with the colour and the marker of our own series of that name."""
-    for name, points in curves.items():
-        place = series.index(name) % 7
-        panel.plot(*zip(*points, strict=True), label=f"{name}, the paper's", linestyle="none", markersize=4,
-                   marker=MARKERS[place], markeredgecolor=COLOURS[place], markerfacecolor="none")  # fmt: skip
 
 
 def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") -> Figure:

@@ -38,7 +38,7 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         parts += ["## Mean m by class of the symbol read", _classes(rows, experiment.cited_classes)]
     if by_epoch := _epochs(experiment, rows):
         parts += [f"## By epoch: {SCORES[experiment.score]}, valid", by_epoch]
-    parts.append(_made(made, scale, experiment))
+    parts.append(_made(made, experiment))
     return "\n\n".join(parts) + "\n"
 
 
@@ -129,22 +129,22 @@ def _epochs(experiment: Experiment, rows: dict[str, Results]) -> str | None:
     return table(["epoch", *curves], lines)
 
 
-def _made(made: Results, scale: str, experiment: Experiment) -> str:
+def _made(made: Results, experiment: Experiment) -> str:
     """When, where and at what cost."""
     days = sorted({date.fromisoformat(each["date"][:10]) for each in made})
     when = f"{days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     hours = sum(each["cpu_seconds"] or 0 for each in made) / 3600
     machine, versions = made[0]["machine"], made[0]["versions"]
     cores = sorted({each["machine"]["cores"] for each in made})
+    link = f"[{experiment.name}]({experiment.name})"
     loads = [each["machine"]["load"] or 0 for each in made]
-    place = f"{scale}/{experiment.name}"
     return (
         f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four), macs are exact; D of a row that is "
         f"matched to another follows from that one's rnn_d on the validation text. Deviations are those between seeds. "
         f"Made on {when} in {hours:.2f} core-hours on {' or '.join(map(str, cores))} "
         f"core{'s' * (cores[-1] != 1)} of an {machine['processor']}, "
         f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; {min(loads):g} to "
-        f"{max(loads):g} programs wanted a core at the time. Every run, with its settings: [{place}]({place})."
+        f"{max(loads):g} programs wanted a core at the time. Every run, with its settings: {link}."
     )
 
 
@@ -186,7 +186,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     models = document["models"]
     on_fronts = _fronts(models)
     experiments = list(dict.fromkeys(each["experiment"] for each in models))
-    settings, machine, file = document["settings"], document["machine"], f"{document['scale']}/microseconds/{text}.json"
+    settings, machine, file = document["settings"], document["machine"], f"microseconds/{text}.json"
     head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters a call",
             "on the front", "µs, one a call from Python"]  # fmt: skip
     lines = [

@@ -140,20 +140,23 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
 
     result = here("report")
     assert result.exit_code == 0, result.output
-    page = Path("docs/results/paper/tiny.md").read_text()
+    page = Path("docs/results/paper/machine/tiny.md").read_text()
     line = next(line for line in page.splitlines() if line.startswith("| RNN |"))
     assert f"| {dense['config']['dim']} |" in line and " ± " in line and "| 2 |" in line
     assert "the paper's" not in page.split("rnn_d is the paper's count")[0] and "white space" in page
     both = [paper_file("machine", "tiny", f"crnn-seed{seed}.json")["curve"][2]["bits"] for seed in (0, 1)]
     assert re.search(rf"By epoch: .*\n\| 3 \|[^\n]* {sum(both) / 2:.3f} \|\n", page, re.DOTALL)
-    figure = Path("docs/results/paper/tiny.svg").read_bytes()
+    figure = Path("docs/results/paper/machine/tiny.svg").read_bytes()
     here("report")
-    assert Path("docs/results/paper/tiny.svg").read_bytes() == figure and figure.startswith(b"<?xml")
+    assert Path("docs/results/paper/machine/tiny.svg").read_bytes() == figure and figure.startswith(b"<?xml")
 
 
 def test_only_the_rows_that_are_named(tiny: Experiment, here: Callable[..., Result]) -> None:
     assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
     assert [file.name for file in Path("docs/results/paper/machine/tiny").iterdir()] == ["vcrnn-seed0.json"]
+    cited = replace(tiny, cited_curves={tiny.settings["corpus"]: {"RNN": ((11, 2.5),)}}, source="Its figure 9.")
+    (panel,) = plots.against_computation(cited, "machine", Path("docs/results/paper")).axes
+    assert [line.get_label() for line in panel.get_lines()] == ["learn", "RNN, the paper's"]
     result = here("run", "tiny", "--row", "VCGRU")
     assert result.exit_code == 1 and "no row 'VCGRU' in tiny. There are: VCRNN; RNN; CRNN" in result.output
 

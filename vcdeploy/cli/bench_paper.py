@@ -108,7 +108,7 @@ def run(
 @_scale
 @_results
 def report(scale: str, results: Path) -> None:
-    """Render all results as Markdown and figures, beside them in --results."""
+    """Render the results of a scale as Markdown and figures, beside them in --results."""
     extras.require("matplotlib", for_="vcdeploy bench paper report")
     from vcdeploy.analysis.plots import picture
     from vcdeploy.bench.paper import plots
@@ -133,8 +133,8 @@ def report(scale: str, results: Path) -> None:
     if not written:
         raise VcdeployError(f"{results / scale} holds no results: make some with `vcdeploy bench paper run`")
     for name, content in written.items():
-        write_atomically(results / name, content)
-        click.echo(f"wrote {results / name}")
+        write_atomically(results / scale / name, content)
+        click.echo(f"wrote {results / scale / name}")
 
 
 @paper.command(short_help="Measure the microseconds of the trained models.")
