@@ -55,7 +55,8 @@ class Objective:
     def __call__(self, logits: Tensor, m: Tensor, tokens: Tensor, boundaries: Tensor | None) -> Tensor:
         """The weighted penalty for one segment; logits [T, B, vocab], m [T, B, layers], tokens [T, B]."""
         targets = 0.0 if self.steering else self.targets(logits, tokens, boundaries)
-        return self.weight * penalty(m, targets, self.config.norm, self.config.above_only)
+        norm = self.config.norm if self.weight > 0 else "l1"  # to lift every m alike, the lowest too
+        return self.weight * penalty(m, targets, norm, self.config.above_only)
 
     def targets(self, logits: Tensor, tokens: Tensor, boundaries: Tensor | None) -> Tensor | float:
         """What the penalty pulls m to: one number, or [T, B, 1]."""
@@ -109,7 +110,8 @@ class Steering:
     training; text the model has not seen costs more, by a ratio that every evaluation measures anew.
 
     Early on a model may have no use for more state, and a scheduler that has sunk does not rise again by itself once
-    there is one. So where too little is spent for some 200 steps, the weight turns negative: every m is lifted alike.
+    there is one. So after 200 steps of spending too little, with next to nothing left of the weight, it turns negative:
+    every m is lifted alike.
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
@@ -119,8 +121,9 @@ class Steering:
     INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
     FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
     LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
-    SUNK = math.log(0.06)  # an integral below it has fallen for 200 steps
-    SLACK = 0.05  # an error that is not lifted
+    PATIENCE = 200  # steps of too little, less those of enough, before m is lifted
+    SLACK = 0.02  # an error that is not too little
+    NOTHING = 0.01  # a weight that pulls no more
     LIFT = 0.3  # the weight, over the rest of the error
 
     def __init__(self, goal: float, epoch: int) -> None:
@@ -130,15 +133,19 @@ class Steering:
         self.spent: float | None = None
         self.spent_lately: float | None = None
         self.integral = math.log(0.3)
+        self.too_little = 0  # such steps, less those of enough; from 0 to twice PATIENCE
 
     def weight(self, spent: float) -> float:
         """The weight for the next step, after one that spent so much."""
         self.spent = _nearer(self.spent, spent, self.SMOOTHING)
         self.spent_lately = _nearer(self.spent_lately, spent, self.slowly)
         error = math.log(max(self.spent, 1e-9) * self.surplus / self.goal)
-        self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
-        if self.integral < self.SUNK and error < -self.SLACK:
+        sinking = error < -self.SLACK
+        self.too_little = min(2 * self.PATIENCE, max(0, self.too_little + (1 if sinking else -1)))
+        weight = math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
+        if sinking and self.too_little > self.PATIENCE and weight < self.NOTHING:
             return self.LIFT * (error + self.SLACK)
+        self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
 
     def calibrate(self, held_out: float) -> None:
