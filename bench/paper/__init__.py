@@ -8,6 +8,6 @@
 | run | from a row and a seed to a result: train, or go on, and evaluate |
 | results | the files of results, a run each |
 | report | results as Markdown, the paper's figures beside them |
-| latency | microseconds a character of the trained models, measured in one interleaved run |
+| latency | microseconds a character of the trained models of a text, measured in one interleaved run |
 | plots | results as figures |
 """

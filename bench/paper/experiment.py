@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cited:
-    """A line of the paper's table: the unit as it names it, the rnn_d and the score it prints. beside: our row."""
+    """A line of the paper's table: the unit as it names it, its rnn_d, and the score as ours is. beside: our row."""
 
     unit: str
     rnn_d: int
@@ -84,11 +84,11 @@ class Experiment:
                 raise VcdeployError(f"{self.name}, {row.name}: no unit {row.unit!r}; there are {', '.join(UNITS)}")
             if row.matches is not None and row.matches not in names[: names.index(row.name)]:
                 raise VcdeployError(f"{self.name}, {row.name}: it matches {row.matches!r}, which is no row before it")
-        for line in self.cited:
-            if line.beside is not None and line.beside not in names:
-                raise VcdeployError(
-                    f"{self.name}: the paper's {line.unit} stands beside {line.beside!r}, which is no row"
-                )
+        beside = [line.beside for line in self.cited if line.beside is not None]
+        for name in beside:
+            if name not in names or beside.count(name) > 1:
+                raise VcdeployError(f"{self.name}: of the paper's figures {beside.count(name)} stand beside {name!r}, "
+                                    f"of which there are {names.count(name)} rows")  # fmt: skip
         if (self.cited or self.cited_classes or self.cited_curves) and not self.source:
             raise VcdeployError(f"{self.name}: figures of the paper without their source")
         if set(self.scales) != set(SCALES):

@@ -1,4 +1,4 @@
-"""Microseconds a character of the trained models: variable and dense ones, in one interleaved run."""
+"""Microseconds a character of the trained models: variable and dense ones of one text, in one interleaved run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,13 @@ from vcdeploy.units import LanguageModel
 
 # What is timed together, by the text that the models of these experiments have all learnt.
 TIMED = {"ptb": ("characters",), "text8": ("text8", "front")}
-UNITS = ("vcgru", "gru", "rnn")
+TIMED_UNITS = ("vcgru", "gru", "rnn")  # more would crowd the figure; and a CRNN has no runtime
 PRECISIONS = ("f32", "int8")
 ALL_ACTIVE = 20.0  # the scheduler's b of a stand-in: m = 1 within rounding
+
+
+class NothingToTime(VcdeployError):
+    """No model of the experiments is here."""
 
 
 def measure(
@@ -54,15 +58,16 @@ def measure(
         contenders: list[Contender] = []
         about: dict[str, dict[str, Any]] = {}
         for number, (experiment, row, found) in enumerate(_trained(experiments, scale, folder)):
-            places = [results.run_folder(runs, scale, experiment.name, row.name, each["seed"]) for each in found]
-            models = [place / "best.safetensors" for place in places]
-            here = next((number for number, model in enumerate(models) if model.exists()), None)
-            if here is None:
-                absent[row.name] = f"there is no {models[0]}: remove the row's results, and run it again"
+            models = [
+                (each, results.run_folder(runs, scale, experiment.name, row.name, each["seed"]) / "best.safetensors")
+                for each in found
+            ]
+            made, model = next((each for each in models if each[1].exists()), models[0])
+            if not model.exists():
+                absent[row.name] = f"there is no {model}: remove the row's results, and run it again"
                 continue
-            made = found[here]
             tell(f"exporting {row.name}")
-            saved = checkpoint.read(models[here])
+            saved = checkpoint.read(model)
             file = f"{number}.onnx"
             _subject(saved).write(place / file)
             corpus = corpus_of(TrainConfig.from_json(made["config"]), experiment.scales[scale])
@@ -86,9 +91,7 @@ def measure(
         if not contenders:
             names = " ".join(each.name for each in experiments)
             why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
-            raise VcdeployError(
-                f"no model is here{f' ({why})' * bool(why)}: run `vcdeploy bench paper run {names}` first"
-            )
+            raise NothingToTime(why or f"nothing is trained: run `vcdeploy bench paper run {names}` first")
         records, missing = interleave.measure(contenders, place, settings, tell)
     return [{**about[record.contender.name], **_figures(record)} for record in records], {**absent, **missing}
 
@@ -99,7 +102,7 @@ def _trained(
     """The rows that can be timed and have results, with these."""
     for experiment in experiments:
         for row in experiment.rows:
-            if row.unit in UNITS and (found := results.of_row(folder, scale, experiment, row.name)):
+            if row.unit in TIMED_UNITS and (found := results.of_row(folder, scale, experiment, row.name)):
                 yield experiment, row, found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", "-", "--", ":")
+KINDS = {"variable units": "-", "dense units": "--"}  # of timed models, and the line of their front
 
 Point = tuple[float, float]
 
@@ -38,34 +39,34 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
         cited = experiment.cited_curves.get(corpus, {})
         for number, name in enumerate(dict.fromkeys(row.series for row in experiment.rows)):
             if name in curves:
-                _draw(panel, {name: curves[name]}, number)
-            if name in cited:  # hollow
-                x, y = zip(*cited[name], strict=True)
-                panel.plot(x, y, label=f"{name}, the paper's", linestyle="none", marker=MARKERS[number % 7],
-                           color=COLOURS[number % 7], markerfacecolor="none", markersize=4)  # fmt: skip
+                _draw(panel, name, curves[name], number, linestyle=DASHES[number % 7])
+            if name in cited:
+                _draw(panel, f"{name}, the paper's", cited[name], number, markersize=4, markerfacecolor="none")
     axes[0].set_ylabel("bits per character, test")
     axes[-1].legend(frameon=False)
     return figure
 
 
 def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") -> Figure:
-    """Bits per character against microseconds per character, a panel a text: a marker a way to run a unit, a line a
-    Pareto front."""
+    """Bits against microseconds per character, a panel a text: a marker a way to run a unit, a line a Pareto front."""
     figure, axes = _figure(len(documents), width=4.6 if len(documents) > 1 else 5.5, beside=2.6)
-    models = [each for document in documents.values() for each in document["models"]]
-    series = list(dict.fromkeys(each["series"] for each in sorted(models, key=kind, reverse=True)))
+    models = [model for document in documents.values() for model in document["models"]]
+    series = list(dict.fromkeys(model["series"] for model in models))
     for (text, document), panel in zip(documents.items(), axes, strict=True):
-        kinds: dict[str, dict[str, list[Point]]] = {}
-        for each in document["models"]:
-            point = (each["microseconds"][scenario], each["bits"])
-            kinds.setdefault(kind(each), {}).setdefault(each["series"], []).append(point)
-        for (name, curves), dashes in zip(kinds.items(), DASHES, strict=False):
+        for name, dashes in KINDS.items():
+            curves: dict[str, list[Point]] = {}
+            for model in document["models"]:
+                if kind(model) == name:
+                    curves.setdefault(model["series"], []).append((model["microseconds"][scenario], model["bits"]))
             points = [point for curve in curves.values() for point in curve]
-            x, y = zip(*(points[each] for each in pareto(points)), strict=True)
-            # A front is a staircase: between two models of it there is none.
-            panel.step(x, y, where="post", label=f"front of {name}", color="#555555", linewidth=1.2, linestyle=dashes)
+            if points:
+                x, y = zip(*(points[place] for place in pareto(points)), strict=True)
+                # A front is a staircase: between two models of it there is none.
+                panel.step(
+                    x, y, where="post", label=f"front of {name}", color="#555555", linewidth=1.2, linestyle=dashes
+                )
             for each, curve in curves.items():
-                _draw(panel, {each: curve}, series.index(each), lines=False)
+                _draw(panel, each, curve, series.index(each))
         panel.set_title(text)
         panel.set_xscale("log")
         panel.set_xlabel("microseconds per character")
@@ -75,8 +76,8 @@ def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") 
         panel.set_xticks(ticks, [f"{each:g}" for each in ticks])
         panel.minorticks_off()
     axes[0].set_ylabel("bits per character, test")
-    labels = dict(each for panel in axes for each in zip(*reversed(panel.get_legend_handles_labels()), strict=True))
-    figure.legend(list(labels.values()), list(labels), frameon=False, loc="outside right center")
+    lines = {str(line.get_label()): line for panel in axes for line in panel.get_lines()}  # each name once
+    figure.legend(list(lines.values()), list(lines), frameon=False, loc="outside right center")
     return figure
 
 
@@ -91,19 +92,16 @@ def _figure(panels: int, width: float = 4.2, beside: float = 0.0) -> tuple[Figur
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * panels + beside, 3.6), layout="constrained")
-    return figure, [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
+    axes = [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
+    for panel in axes:
+        panel.grid(alpha=0.3, linewidth=0.6)
+        for side in ("top", "right"):
+            panel.spines[side].set_visible(False)
+    return figure, axes
 
 
-def _draw(panel: Axes, curves: dict[str, list[Point]], first: int = 0, lines: bool = True) -> None:
-    """first: the place of the first curve in the order of colours and markers."""
-    for number, (name, points) in enumerate(curves.items(), first):
-        x, y = zip(*sorted(points), strict=True)
-        style: dict[str, Any] = {
-            "color": COLOURS[number % 7],
-            "marker": MARKERS[number % 7],
-            "linestyle": DASHES[number % 7] if lines else "none",
-        }
-        panel.plot(x, y, label=name, linewidth=1.4, markersize=6, **style)
-    panel.grid(alpha=0.3, linewidth=0.6)
-    for side in ("top", "right"):
-        panel.spines[side].set_visible(False)
+def _draw(panel: Axes, name: str, points: Iterable[Point], number: int, **style: Any) -> None:
+    """A series with the colour and the marker of its number; style: what is not as usual."""
+    x, y = zip(*sorted(points), strict=True)
+    usual = {"linestyle": "none", "linewidth": 1.4, "markersize": 6}
+    panel.plot(x, y, label=name, color=COLOURS[number % 7], marker=MARKERS[number % 7], **{**usual, **style})

@@ -103,7 +103,8 @@ def _cited(experiment: Experiment) -> Iterator[str]:
 def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
     """Classes down, variable rows across; the mean over the seeds. cited: the paper's, by class."""
     variable = {name: found for name, found in rows.items() if found and "classes" in found[0]}
-    names = list(dict.fromkeys(each for found in variable.values() for each in found[0]["classes"]))
+    ours = (each for found in variable.values() for each in found[0]["classes"])
+    names = list(dict.fromkeys([*ours, *cited]))
     lines = []
     for each in names:
         cells = [
@@ -198,7 +199,11 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     ]  # fmt: skip
     seeds = sorted({each["seed"] for each in models})
     yield f"## {text}"
-    yield f"The models of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}."
+    left_out = document["left_out"]
+    yield (
+        f"VCGRUs, GRUs and RNNs of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}."
+        + f" Left out, for want of a model at hand: {', '.join(left_out)}." * bool(left_out)
+    )
     yield (
         f"    vcdeploy bench paper run {' '.join(experiments)}{f' --seeds {seeds[-1] + 1}' * bool(seeds[-1])}\n"
         f"    {document['command']}"

@@ -92,7 +92,8 @@ def bad(**changes: Any) -> Experiment:
         ({"rows": (Row("A", "rnn", matches="B"), Row("B", "vcrnn"))}, "no row before it"),
         ({"scales": {"machine": Scale({})}}, "must be machine and paper"),
         ({"source": ""}, "without their source"),
-        ({"cited": (Cited("VCGRU-9", 9, "1.0", beside="VCGRU"),)}, "VCGRU-9 stands beside 'VCGRU', which is no row"),
+        ({"cited": (Cited("VCGRU-9", 9, "1.0", beside="VCGRU"),)}, "1 stand beside 'VCGRU', of which there are 0 rows"),
+        ({"cited": (Cited("RNN-9", 9, "1.0", beside="RNN"), Cited("RNN-8", 8, "1.0", beside="RNN"))}, "2 stand beside"),
     ],
 )
 def test_a_wrong_definition_is_refused(changes: Mapping[str, Any], said: str) -> None:
@@ -154,9 +155,6 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
 def test_only_the_rows_that_are_named(tiny: Experiment, here: Callable[..., Result]) -> None:
     assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
     assert [file.name for file in Path("docs/results/paper/machine/tiny").iterdir()] == ["vcrnn-seed0.json"]
-    cited = replace(tiny, cited_curves={tiny.settings["corpus"]: {"RNN": ((11, 2.5),)}}, source="Its figure 9.")
-    (panel,) = plots.against_computation(cited, "machine", Path("docs/results/paper")).axes
-    assert [line.get_label() for line in panel.get_lines()] == ["learn", "RNN, the paper's"]
     result = here("run", "tiny", "--row", "VCGRU")
     assert result.exit_code == 1 and "no row 'VCGRU' in tiny. There are: VCRNN; RNN; CRNN" in result.output
 
@@ -166,7 +164,7 @@ def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callabl
     cited = replace(
         tiny,
         cited=(Cited("RNN-512", 512, "9.9", beside="RNN"), Cited("GRU-1", 2, "8.8")),
-        cited_classes={"white space": "0.77"},
+        cited_classes={"white space": "0.77", "semicolon": "0.66"},
         cited_curves={tiny.settings["corpus"]: {"learn": ((11, 2.5), (20, 2.25))}},
         source="Its table 7.",
     )
@@ -176,11 +174,22 @@ def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callabl
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("|")}
     assert rows["| RNN"].endswith("| 9.9 (RNN-512, rnn_d 512) |") and rows["| VCRNN"].endswith("|  |")
     assert rows["| white space"].endswith("| 0.77 |") and rows["| letter"].endswith("|  |")
+    assert rows["| semicolon"] == "| semicolon |  | 0.66 |", "a class that our text lacks"
     assert rows["| learn"] == "| learn | 11: 2.50, 20: 2.25 |"
-    (panel,) = plots.against_computation(cited, "machine", folder).axes
+    figure = plots.against_computation(cited, "machine", folder)
+    assert figure is not None
+    (panel,) = figure.axes
     lines = {line.get_label(): line for line in panel.get_lines()}
     assert lines["learn, the paper's"].get_xydata().tolist() == [[11, 2.5], [20, 2.25]]
     assert lines["learn, the paper's"].get_marker() == lines["learn"].get_marker()
+
+
+def test_a_series_that_only_the_paper_has_is_drawn(tiny: Experiment, here: Callable[..., Result]) -> None:
+    assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
+    cited = replace(tiny, cited_curves={tiny.settings["corpus"]: {"RNN": ((11, 2.5),)}}, source="Its figure 9.")
+    figure = plots.against_computation(cited, "machine", Path("docs/results/paper"))
+    assert figure is not None
+    assert [line.get_label() for line in figure.axes[0].get_lines()] == ["learn", "RNN, the paper's"]
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(
@@ -243,6 +252,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     document = {
         "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
         "machine": {"cores": 1, "processor": "P", "load": 0}, "date": "2026-01-01", "scale": "machine",
+        "left_out": {"RNN": "no model"},
     }  # fmt: skip
     both = {"one": document, "another": {**document, "models": [{**each, "seed": 2} for each in models]}}
     figure = plots.fronts(both)
@@ -250,7 +260,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     assert picture(figure, "svg").startswith(b"<?xml")
     page = report.times(both)
     assert page.count("| our kernels") == 8 and "## another\n" in page and "[tiny](tiny.md)" in page
-    assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page
+    assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page and "at hand: RNN.\n" in page
 
 
 def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment, tmp_path: Path) -> None:
@@ -259,19 +269,39 @@ def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment,
 
     small = replace(tiny, rows=(Row("VCGRU", "vcgru", {"target": 0.4}), Row("Other", "vcgru", {"target": 0.6})))
     folder, runs = tmp_path / "results", tmp_path / "runs"
-    for row, _, config in run.pending(small, "machine", 2, folder, ["VCGRU"]):
-        run.train(small, row, "machine", config, folder, runs)
-    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "VCGRU", 0))
+    for seeds, name in ((2, "VCGRU"), (1, "Other")):
+        for row, _, config in run.pending(small, "machine", seeds, folder, [name]):
+            run.train(small, row, "machine", config, folder, runs)
+        shutil.rmtree(results.run_folder(runs, "machine", "tiny", name, 0))
     settings = interleave.Settings(("sequence", "step"), 1, 10, 1, 0.001, 0)
     models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
-    assert not absent and {each["seed"] for each in models} == {1}
+    assert {(each["row"], each["seed"]) for each in models} == {("VCGRU", 1)} and list(absent) == ["Other"]
+    assert "other-seed0/best.safetensors: remove the row's results" in absent["Other"]
     bits = [results.read(results.path(folder, "machine", "tiny", "VCGRU", seed))["test"]["bits"] for seed in (0, 1)]
-    assert models[0]["bits"] == pytest.approx(bits[1], abs=1e-4) != pytest.approx(bits[0], abs=1e-4)
+    assert abs(models[0]["bits"] - bits[1]) < 1e-4 < abs(models[0]["bits"] - bits[0])
     shutil.rmtree(runs)
-    with pytest.raises(
-        VcdeployError, match=r"VCGRU: there is no .*vcgru-seed0.best.safetensors: remove .*paper run tiny"
-    ):
+    with pytest.raises(VcdeployError, match=r"VCGRU: there is no .*; Other: there is no .*, and run it again$"):
         latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+
+
+def test_the_command_times_what_is_trained_and_the_report_shows_it(
+    tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vcdeploy.bench.paper import latency
+
+    monkeypatch.setattr(latency, "TIMED", {"untrained": ("music",), "small": ("tiny",)})
+    assert here("run", "tiny", "--row", "VCRNN", "--row", "RNN").exit_code == 0
+    few = ("--rounds", "1", "--steps", "5")
+    result = here("time", *few)
+    assert result.exit_code == 0, result.output
+    assert "small · RNN-" in result.output and "untrained" not in result.output
+    document = paper_file("machine", "microseconds", "small.json")
+    assert [each["runs"] for each in document["models"]] == ["ONNX Runtime"] and document["left_out"] == {}
+    assert here("report").exit_code == 0
+    assert "## small\n" in Path("docs/results/paper/machine/microseconds.md").read_text()
+    assert Path("docs/results/paper/machine/microseconds.svg").exists()
+    result = here("time", "untrained", *few)
+    assert result.exit_code == 1 and "run `vcdeploy bench paper run music` first" in result.output
 
 
 def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:

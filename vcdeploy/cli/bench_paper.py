@@ -138,7 +138,7 @@ def report(scale: str, results: Path) -> None:
 
 
 @paper.command(short_help="Measure the microseconds of the trained models.")
-@click.argument("texts", metavar="[ptb|text8]...", nargs=-1)
+@click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @_scale
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters of a sequence.")
@@ -146,9 +146,10 @@ def report(scale: str, results: Path) -> None:
 @_results
 @_runs
 def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
-    """Measure how long models take for a character: those of `characters` (ptb), and of `text8` and `front` (text8).
+    """Measure how long the models of a TEXT take for a character. [default: of all texts that have any]
 
-    Each has a process of its own, and those of one text take turns. Needs the machine for itself.
+    TEXT is ptb (the models of `characters`) or text8 (of `text8` and `front`). Each model has a process of its own, and
+    those of one text take turns. Needs the machine for itself.
     """
     for module in ("torch", "safetensors", "onnxruntime"):
         extras.require(module, for_="vcdeploy bench paper time")
@@ -164,11 +165,16 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
         if text not in latency.TIMED:
             raise VcdeployError(f"no models of {text!r} are timed, but of {' and '.join(latency.TIMED)}")
     settings = interleave.Settings(("sequence", "step"), threads, steps, rounds, 0.03, 0)
+    untimed: dict[str, str] = {}
     for text in texts or latency.TIMED:
         experiments = tuple(_experiments(latency.TIMED[text]))
         about_machine, begun = machine.describe(), datetime.now(timezone.utc)
         with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
-            models, absent = latency.measure(experiments, scale, results, runs, settings, status.update)
+            try:
+                models, absent = latency.measure(experiments, scale, results, runs, settings, status.update)
+            except latency.NothingToTime as error:
+                untimed[text] = str(error)
+                continue
         document = {
             "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
             "date": begun.isoformat(timespec="seconds"),
@@ -177,6 +183,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
             "versions": versions(machine.PACKAGES),
             "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
             "models": models,
+            "left_out": absent,
         }
         files.write(results / scale / TIMES / f"{text}.json", document)
         for each in models:
@@ -185,6 +192,8 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
                        f"{took['sequence']:.2f} µs · {took['step']:.2f} µs a single step")  # fmt: skip
         for name, why in absent.items():
             click.echo(f"{text} · left out: {name}: {why}", err=True)
+    if untimed and (texts or len(untimed) == len(latency.TIMED)):
+        raise VcdeployError(". ".join(f"{text}: {why}" for text, why in untimed.items()))
 
 
 def _experiments(names: tuple[str, ...]) -> list[Experiment]:

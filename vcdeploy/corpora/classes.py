@@ -22,7 +22,7 @@ def classes(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
     Words are runs of anything but white space; a word of one character is its start and its end.
     Note lengths count eighths ("note length 1/2" is a sixteenth); one is listed if at least one
     note in a hundred has it. A repeated note has the written pitch of the note before it, in
-    the same tune; the first of a repetition is the note before such a one that is none itself.
+    the same tune; the first of a repetition is the note before it, unless that is a repeated note, too.
     """
     found = {"text": _text, "bits": _bits, "music": _music}[vocab.kind](vocab, ids)
     return {name: mask for name, mask in found.items() if mask.any()}

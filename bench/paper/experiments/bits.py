@@ -36,7 +36,7 @@ BITS = Experiment(
         Cited("RNN-1000", 1000, "1.784"),
         Cited("CRNN-100", 140, "1.776", beside="CRNN, no buffer"),
     ),
-    source="Its table 3, on the left, has bits per bit of the test text, from 0.215 to 0.287; these are eight times as "
-    "much. With a buffer it has no table, but figure 2. It counts both layers of a CRNN at every step, √2 times its "
-    "size; here the slow one counts where it runs.",
+    source="Its table 3, on the left (the caption says in the middle), has bits per bit of the test text, from 0.215 "
+    "to 0.287; these are eight times as much. With a buffer it has no table, but figure 2. It seems to count both "
+    "layers of a CRNN at every step, √2 times its size; here the slow one counts where it runs.",
 )

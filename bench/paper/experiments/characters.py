@@ -1,4 +1,4 @@
-"""Penn Treebank by characters: every unit of the paper at the same rnn_d."""
+"""Penn Treebank by characters: every unit of the paper at the same rnn_d, and a larger GRU to be timed."""
 
 from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale
 
@@ -39,6 +39,6 @@ CHARACTERS = Experiment(
         Cited("GRU-1024", 1450, "1.42"),
         Cited("LSTM-1024", 2048, "1.42"),
     ),
-    source="Its table 3, in the middle: bits per character of the test text. It counts both layers of a CRNN at every "
-    "step, √2 times its size; here the slow one counts where it runs.",
+    source="Its table 3, in the middle (the caption says on the left): bits per character of the test text. It seems "
+    "to count both layers of a CRNN at every step, √2 times its size; here the slow one counts where it runs.",
 )

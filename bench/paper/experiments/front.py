@@ -7,7 +7,7 @@ FRONT = Experiment(
     title="Bits against microseconds",
     about="VCGRUs that spend a larger share of a smaller state than those of `text8`, on the same text and trained "
     "alike: the smaller has about the rnn_d of the GRU there, the larger twice that, and a GRU of its own beside it. "
-    "`vcdeploy bench paper time` then measures what each takes for a character.",
+    "`vcdeploy bench paper time text8` then measures what each takes for a character.",
     settings={},
     rows=(
         Row("VCGRU, smaller", "vcgru", {"budget": 0.63}, times=0.7),

@@ -37,6 +37,7 @@ MUSIC = Experiment(
         "repeated note": "0.45",
     },
     source="Its tables 1 and 2 and section 5.1: perplexity of its own test tunes, with 2.4 million symbols of others "
-    "to learn from, of 730 kinds; m on its validation tunes, lengths in quarters where these are in eighths. Thirds "
-    "of a quarter have 0.77 there; here a triplet is a symbol of its own before notes of their written length.",
+    "to learn from, of 730 kinds; m on its validation tunes, lengths in quarters where these are in eighths; of a "
+    "repetition it counts the second note, here all but the first count. Thirds of a quarter have 0.77 there; here a "
+    "triplet is a symbol of its own before notes of their written length.",
 )
