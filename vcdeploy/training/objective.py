@@ -111,7 +111,7 @@ class Steering:
 
     Early on a model may have no use for more state, and a scheduler that has sunk does not rise again by itself once
     there is one. So after 200 steps of spending too little, with next to nothing left of the weight, it turns negative:
-    every m is lifted alike.
+    every m is lifted alike. That is a push, for 200 steps in all: a model that has no use for more sinks again.
     """
 
     SMOOTHING = 0.05  # of the running mean of what is spent
@@ -121,7 +121,7 @@ class Steering:
     INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
     FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
     LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
-    PATIENCE = 200  # steps of too little, less those of enough, before m is lifted
+    PATIENCE = 200  # steps of too little, less those of enough, before m is lifted; and of lifting, at the most
     SLACK = 0.02  # an error that is not too little
     NOTHING = 0.01  # a weight that pulls no more
     LIFT = 0.3  # the weight, over the rest of the error
@@ -134,6 +134,7 @@ class Steering:
         self.spent_lately: float | None = None
         self.integral = math.log(0.3)
         self.too_little = 0  # such steps, less those of enough; from 0 to twice PATIENCE
+        self.lifts = self.PATIENCE  # those that are left
 
     def weight(self, spent: float) -> float:
         """The weight for the next step, after one that spent so much."""
@@ -143,7 +144,8 @@ class Steering:
         sinking = error < -self.SLACK
         self.too_little = min(2 * self.PATIENCE, max(0, self.too_little + (1 if sinking else -1)))
         weight = math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
-        if sinking and self.too_little > self.PATIENCE and weight < self.NOTHING:
+        if sinking and self.too_little > self.PATIENCE and weight < self.NOTHING and self.lifts:
+            self.lifts -= 1
             return self.LIFT * (error + self.SLACK)
         self.integral = self._bounded(self.integral + self.INTEGRAL * min(self.FAR, max(-self.FAR, error)))
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
