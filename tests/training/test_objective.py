@@ -87,12 +87,19 @@ def test_an_m_that_has_sunk_is_lifted() -> None:
     assert first == 200, "a model that is only beginning is left alone"
     assert weights[first] == pytest.approx(0.3 * (math.log(shares[first] / 0.3) + 0.02), rel=0.01)
     assert max(shares) == pytest.approx(0.3, rel=0.05)
-    assert sum(weight < 0 for weight in weights) == 200, (
-        "a push, after which a model without a use for more is left alone"
-    )
     for _ in range(20):  # of use after all: m is pulled down again at once
         objective.observe(0.6, 0.36, 0.0)
     assert objective.weight > 0.3
+
+
+def test_a_lift_is_a_push_that_ends() -> None:
+    """A model that has no use for more is left alone after it."""
+    objective = Objective(TrainConfig(target=0.3))
+    weights = []
+    for _ in range(2000):
+        objective.observe(0.1, 0.01, 0.0)
+        weights.append(objective.weight)
+    assert [weight < 0 for weight in weights] == [200 <= step < 400 for step in range(2000)]
 
 
 @pytest.mark.parametrize(
