@@ -26,6 +26,7 @@ TEXT8 = Experiment(
         Cited("VCGRU-1024", 464, "1.69", beside="VCGRU, 0.3"),
         Cited("VCGRU-1024", 820, "1.63", beside="VCGRU, 0.5"),
         Cited("GRU-1024", 1450, "1.58"),
+        Cited("RNN-512 of Zhang et al.", 512, "1.80"),
         Cited("RNN-1024 of Zhang et al.", 1024, "1.69"),
         Cited("LSTM-512 of Zhang et al.", 1024, "1.65"),
         Cited("LSTM-1024 of Zhang et al.", 2048, "1.52"),
