@@ -26,7 +26,7 @@ $(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	@touch $(RUNNABLE) $@
 
 demo: $(RUNNABLE)  ## install what runs models, then see one write, a tune by another, and how fast that is
-	$(BIN)/vcdeploy sample --prime "The prime min" --temperature 0.6 --show-compute
+	$(BIN)/vcdeploy sample --prime "The prime min" --temperature 0.5 --show-compute
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.abc
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.mid
 	@cat runs/demo/tune.abc
