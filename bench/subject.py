@@ -38,8 +38,12 @@ class Subject:
 
     def dense(self, unit: str, seed: int) -> Subject:
         """A dense model of the same size and vocabulary, with random weights."""
-        config = {**self.config, "unit": unit}
-        return Subject(config, self.vocab, _random_parameters(config, len(self.vocab), seed))
+        return random_weights({**self.config, "unit": unit}, self.vocab, seed)
+
+
+def random_weights(config: dict[str, Any], vocab: Vocabulary, seed: int) -> Subject:
+    """A model of this description: how long a dense one takes does not depend on what it has learnt."""
+    return Subject(config, vocab, _random_parameters(config, len(vocab), seed))
 
 
 def synthetic(unit: str, dim: int, low: float, high: float, seed: int) -> Subject:

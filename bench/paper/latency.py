@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from vcdeploy.bench import interleave
 from vcdeploy.bench.contenders import Contender
@@ -17,7 +16,7 @@ from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment, Row
 from vcdeploy.bench.paper.run import corpus_of
 from vcdeploy.bench.report import rounded
-from vcdeploy.bench.subject import STREAM, Subject
+from vcdeploy.bench.subject import STREAM, Subject, random_weights
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
@@ -25,7 +24,6 @@ from vcdeploy.training import checkpoint
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.evaluate import evaluate_loaded
 from vcdeploy.training.streams import Streams
-from vcdeploy.units import LanguageModel
 
 # What is timed together, by the text that the models of these experiments have all learnt.
 TIMED = {"ptb": ("characters",), "text8": ("text8", "front")}
@@ -48,9 +46,9 @@ def measure(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Bits and microseconds of the experiments' models, which share a corpus; and what is left out, and why.
 
-    Of each row it is the first seed whose model is here. A variable unit runs in our kernels, in f32 and int8. A dense
-    GRU runs in ONNX Runtime, and beside it the kernel of a VCGRU of its size with m = 1: what that GRU would take in
-    our kernels.
+    A variable unit runs in our kernels, in f32 and int8: of each row the first seed whose model is here. A dense unit
+    runs in ONNX Runtime, with random weights, and beside a GRU the kernel of a VCGRU of its size with m = 1: what that
+    GRU would take in our kernels.
     """
     absent: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
@@ -58,27 +56,25 @@ def measure(
         contenders: list[Contender] = []
         about: dict[str, dict[str, Any]] = {}
         for number, (experiment, row, found) in enumerate(_trained(experiments, scale, folder)):
-            models = [
-                (each, results.run_folder(runs, scale, experiment.name, row.name, each["seed"]) / "best.safetensors")
-                for each in found
-            ]
-            made, model = next((each for each in models if each[1].exists()), models[0])
-            if not model.exists():
-                absent[row.name] = f"there is no {model}: remove the row's results, and run it again"
-                continue
+            variable, made = row.unit.startswith("vc"), found[0]
+            if variable:
+                made, model = _model_of(found, runs)
+                if not model.exists():
+                    absent[row.name] = f"there is no {model}: remove the row's results, and run it again"
+                    continue
             tell(f"exporting {row.name}")
-            saved = checkpoint.read(model)
             file = f"{number}.onnx"
-            _subject(saved).write(place / file)
             corpus = corpus_of(TrainConfig.from_json(made["config"]), experiment.scales[scale])
+            subject = _trained_model(model) if variable else _random(row.unit, made["config"]["dim"], corpus.vocab)
+            subject.write(place / file)
             test = corpus.splits["test"].astype(np.int64)
             np.save(place / "streams.npy", np.ascontiguousarray(test[: max(STREAM, settings.steps), np.newaxis]))
             title = f"{row.unit.upper()}-{made['config']['dim']}"
-            if row.unit.startswith("vc"):
+            if variable:
                 title += f", m {made['test']['m']:.2f}"
             for contender, runs_in, series in _ways(row.unit, file, title):
                 bits = made["test"]["bits"]
-                if contender.precision == "int8" and row.unit.startswith("vc"):
+                if contender.precision == "int8" and variable:
                     tell(f"evaluating {row.name} in int8")
                     bits = _bits(place / file, test, corpus.vocab)
                 contenders.append(contender)
@@ -87,7 +83,7 @@ def measure(
                     "bits": rounded(bits), "dim": made["config"]["dim"], "seed": made["seed"],
                 }  # fmt: skip
             if row.unit == "gru":
-                _stand_in(saved).write(place / f"{number}-active.onnx")
+                _all_active(made["config"]["dim"], corpus.vocab).write(place / f"{number}-active.onnx")
         if not contenders:
             names = " ".join(each.name for each in experiments)
             why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
@@ -104,6 +100,16 @@ def _trained(
         for row in experiment.rows:
             if row.unit in TIMED_UNITS and (found := results.of_row(folder, scale, experiment, row.name)):
                 yield experiment, row, found
+
+
+def _model_of(found: list[dict[str, Any]], runs: Path) -> tuple[dict[str, Any], Path]:
+    """Of a row's results the first whose model is here, with its file; the first of all, where none is."""
+    files = [
+        results.run_folder(runs, each["scale"], each["experiment"], each["row"], each["seed"]) / "best.safetensors"
+        for each in found
+    ]
+    models = list(zip(found, files, strict=True))
+    return next((each for each in models if each[1].exists()), models[0])
 
 
 def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, str]]:
@@ -126,19 +132,22 @@ def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, st
             yield replace(stand_in, name=f"{title}, {runs}", precision=precision), runs, f"GRU, {runs}"
 
 
-def _subject(saved: checkpoint.Checkpoint) -> Subject:
+def _trained_model(path: Path) -> Subject:
+    saved = checkpoint.read(path)
     return Subject(saved.config, saved.vocab, {name: each.numpy() for name, each in saved.model.items()})
 
 
-def _stand_in(saved: checkpoint.Checkpoint) -> Subject:
-    """A VCGRU of the same size and vocabulary, with random weights and m = 1 at every step."""
-    torch.manual_seed(0)
-    model = LanguageModel("vcgru", len(saved.vocab), saved.config["dim"])
-    weights = {name: each.detach().clone().numpy() for name, each in model.state_dict().items()}
-    for part in ("u", "v"):
-        weights[f"unit.layers.0.{part}"][:] = 0
-    weights["unit.layers.0.b"][:] = ALL_ACTIVE
-    return Subject({**saved.config, "unit": "vcgru", "sharpness": 1.0, "epsilon": 1e-3}, saved.vocab, weights)
+def _random(unit: str, dim: int, vocab: Vocabulary) -> Subject:
+    config = {"unit": unit, "dim": dim, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3, "kind": vocab.kind, "buffer": 0}
+    return random_weights(config, vocab, seed=0)
+
+
+def _all_active(dim: int, vocab: Vocabulary) -> Subject:
+    """A VCGRU with m = 1 at every step."""
+    subject = _random("vcgru", dim, vocab)
+    for part, value in (("u", 0), ("v", 0), ("b", ALL_ACTIVE)):
+        subject.parameters[f"unit.layers.0.{part}"][:] = value
+    return subject
 
 
 def _bits(file: Path, test: np.ndarray, vocab: Vocabulary) -> float:

@@ -168,10 +168,10 @@ def times(documents: Mapping[str, dict[str, Any]]) -> str:
     """The page of the figure nobody has: bits against microseconds, by the text that was learnt."""
     about = (
         "Models that have learnt one text, all trained alike; each whole language model is timed at batch 1 on the "
-        'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU: the time is measured with '
-        "random weights, the bits are those of the GRU that was trained. On a front are the models that no other of "
-        "their kind, variable or dense, beats in bits and in microseconds (many characters a call); on the front of "
-        "all, those that no other at all does."
+        'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU. How long a dense model '
+        "takes does not depend on what it has learnt: it is timed with random weights, and its bits are those of the "
+        "one that was trained. On a front are the models that no other of their kind, variable or dense, beats in bits "
+        "and in microseconds (many characters a call); on the front of all, those that no other at all does."
     )
     parts = [
         "# Bits against microseconds",

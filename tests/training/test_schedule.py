@@ -7,14 +7,18 @@ import pytest
 from vcdeploy.training.schedule import growth_interval, learning_rate, sharpness
 
 
-def test_sharpness_is_the_papers_by_default() -> None:
+def test_sharpness_is_the_papers_where_epochs_begin() -> None:
     by_epoch = [sharpness(epoch * 70, 70, 0.1, 0.1, 1.0) for epoch in range(12)]
     assert by_epoch == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0]
-    assert sharpness(69, 70, 0.1, 0.1, 1.0) == 0.1
+
+
+def test_sharpness_grows_without_jumps() -> None:
+    by_step = [sharpness(step, 70, 0.1, 0.1, 1.0) for step in range(631)]
+    assert [later - earlier for earlier, later in pairwise(by_step)] == pytest.approx([0.1 / 70] * 630)
 
 
 def test_sharpness_by_step_and_fixed() -> None:
-    assert sharpness(10, 3, 0.5, 0.25, 2.0) == 1.25
+    assert sharpness(10, 4, 0.5, 0.25, 2.0) == 1.125
     assert sharpness(10**6, 3, 0.5, 0.0, 2.0) == 0.5
 
 

@@ -144,10 +144,14 @@ def test_sharpness_of_the_model_is_the_units() -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
-def test_initial_share(share: float) -> None:
-    torch.manual_seed(0)
-    _, _, m = VCGRU(64, initial_share=share)(torch.randn(10, 20, 64) * 0.1)
-    assert m.mean().item() == pytest.approx(share, abs=0.03)
+def test_a_new_scheduler_gives_every_step_the_initial_share(share: float) -> None:
+    unit = VCGRU(64, 2, initial_share=share)
+    y, _, m = unit(torch.randn(10, 20, 64))
+    torch.testing.assert_close(m, torch.full_like(m, share))  # sigmoid and logit in float32
+    y.square().mean().backward()
+    for each in unit.scheduler_parameters():  # and it learns from the first step on
+        assert each.grad is not None
+        assert each.grad.any()
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,11 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting("--guide", "The guided symbols, such as ' ', or `boundaries` (white space, last bit, bars).", type=str)
 @_setting("--guide-target", "The target on guided symbols.", type=float)
 @_setting("--sharpness-start", "Sharpness of the mask at first.", type=float)
-@_setting("--sharpness-growth", "What it grows by, each time.", type=float)
+@_setting("--sharpness-growth", "What it grows by, evenly, in --sharpness-every steps.", type=float)
 @_setting("--sharpness-end", "Where it stops growing.", type=float)
 @_setting(
     "--sharpness-every",
-    "Steps from one growth to the next; by default an epoch, or less in a run of fewer than ten.",
+    "The steps in which it grows so much; by default an epoch's, or fewer in a run of less than ten.",
     type=int,
 )
 @_setting("--epochs", "How often to go through the training text; a fraction is allowed.", type=float)

@@ -16,11 +16,11 @@ def learning_rate(step: int, total: int, peak: float, warmup: int, decay: str) -
 
 
 def sharpness(step: int, every: int, start: float, growth: float, end: float) -> float:
-    """From start up by growth after every so many steps to end."""
-    return min(end, round(start + growth * (step // every), 10))
+    """From start to end, by growth in every so many steps: evenly, for a jump unsettles what has been learnt."""
+    return min(end, round(start + growth * step / every, 10))
 
 
 def growth_interval(epoch: int, total: int, start: float, growth: float, end: float) -> int:
-    """Steps between two growths: an epoch's; fewer in a run so short that it would spend under a tenth at the end."""
+    """Steps for one growth: an epoch's; fewer in a run so short that it would spend under a tenth of it at the end."""
     times = math.ceil(round((end - start) / growth, 6)) if growth else 0
     return max(1, min(epoch, int(0.9 * total / times))) if times else epoch

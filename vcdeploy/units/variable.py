@@ -9,17 +9,21 @@ from vcdeploy import kernels
 
 
 class VariableLayer(nn.Module):
-    """The parameters of one layer: U, V [G·D, D], the scheduler's u, v [D] and b [1]."""
+    """The parameters of one layer: U, V [G·D, D], the scheduler's u, v [D] and b [1].
+
+    A scheduler begins with the same m at every step, and learns where more is of use: what it would tell apart with
+    random u and v means nothing, and has to be unlearnt first (docs/design.md, section 4).
+    """
 
     def __init__(self, dim: int, gates: int, initial_share: float) -> None:
         super().__init__()
         self.U = nn.Parameter(torch.empty(gates * dim, dim))
         self.V = nn.Parameter(torch.empty(gates * dim, dim))
-        self.u = nn.Parameter(torch.empty(dim))
-        self.v = nn.Parameter(torch.empty(dim))
+        self.u = nn.Parameter(torch.zeros(dim))
+        self.v = nn.Parameter(torch.zeros(dim))
         self.b = nn.Parameter(torch.logit(torch.tensor([initial_share])))
         bound = dim**-0.5
-        for weight in (self.U, self.V, self.u, self.v):
+        for weight in (self.U, self.V):
             nn.init.uniform_(weight, -bound, bound)
 
 
