@@ -2,14 +2,26 @@
 
 from vcdeploy.analysis import cost
 
+CLOSE = 0.01  # of the rnn_d: as near as whole numbers come to it at D = 50
+
 
 def matched_dim(
-    unit: str, rnn_d: float, *, layers: int = 1, budget: float | None = None, boundaries: float = 0.0
+    unit: str,
+    rnn_d: float,
+    *,
+    layers: int = 1,
+    budget: float | None = None,
+    boundaries: float = 0.0,
+    trained: int | None = None,
 ) -> int:
     """The dim at which a unit has this rnn_d, or the nearest whole number to it.
 
     budget: the share of the dense unit's rnn_d that a variable unit will be held to. boundaries: the share of steps at
-    which a CRNN's slow layer updates.
+    which a CRNN's slow layer updates. trained: a dim that is taken instead where it is close, because there are results
+    with it: they need not be made anew whenever the unit that is matched is.
     """
     squares = [1.0, boundaries] if unit == "crnn" else [1.0] * layers
-    return max(1, round(rnn_d / cost.rnn_d(unit, 1, squares) / (budget or 1.0)))
+    exact = rnn_d / cost.rnn_d(unit, 1, squares) / (budget or 1.0)
+    if trained is not None and abs(trained / exact - 1) <= CLOSE:
+        return trained
+    return max(1, round(exact))

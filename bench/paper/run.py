@@ -76,7 +76,9 @@ def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path
     share = 0.0
     if row.unit == "crnn":
         share = float(corpus_of(config, experiment.scales[scale]).boundaries("valid").mean())
-    dim = matched_dim(row.unit, rnn_d, layers=config.layers, budget=config.budget, boundaries=share)
+    made = results.of_row(folder, scale, experiment, row.name)
+    trained = made[0]["config"]["dim"] if made else None
+    dim = matched_dim(row.unit, rnn_d, layers=config.layers, budget=config.budget, boundaries=share, trained=trained)
     return replace(config, dim=dim)
 
 

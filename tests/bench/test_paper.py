@@ -122,6 +122,11 @@ def test_a_matched_variable_unit_is_as_much_larger_as_its_budget_says() -> None:
     assert matched_dim("vcrnn", 160.0, budget=0.4) == 400
 
 
+@pytest.mark.parametrize(("trained", "dim"), [(113, 113), (112, 112), (111, 112), (114, 112)])
+def test_a_size_that_was_trained_stays_while_it_is_close(trained: int, dim: int) -> None:
+    assert matched_dim("gru", 158.8, trained=trained) == dim  # 112.3, exactly
+
+
 def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -> None:
     result = here("run", "tiny", "--seeds", "2")
     assert result.exit_code == 0, result.output
@@ -226,6 +231,23 @@ def test_a_result_of_other_settings_is_not_taken_for_one(tiny: Experiment, tmp_p
         list(run.pending(other, "machine", 1, tmp_path))
 
 
+def test_dense_rows_stay_while_what_they_match_is_trained_anew(tiny: Experiment, tmp_path: Path) -> None:
+    small = replace(tiny, rows=tiny.rows[:2])
+    for row, _, config in run.pending(small, "machine", 1, tmp_path):
+        run.train(small, row, "machine", config, tmp_path, tmp_path / "runs")
+    file = results.path(tmp_path, "machine", "tiny", "VCRNN", 0)
+    made = results.read(file)
+    dim = results.read(results.path(tmp_path, "machine", "tiny", "RNN", 0))["config"]["dim"]
+    for rnn_d in (dim * 1.009, dim * 0.991):
+        results.write(file, {**made, "valid": {**made["valid"], "rnn_d": rnn_d}})
+        assert [(row.name, seed, config.dim) for row, seed, config in run.pending(small, "machine", 2, tmp_path)] == [
+            ("VCRNN", 1, TINY["dim"]), ("RNN", 1, dim),
+        ]  # fmt: skip
+    results.write(file, {**made, "valid": {**made["valid"], "rnn_d": dim * 1.1}})
+    with pytest.raises(VcdeployError, match=rf"dim {dim}, now {round(dim * 1.1)}"):
+        list(run.pending(small, "machine", 1, tmp_path))
+
+
 def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[..., Result]) -> None:
     """The models are tiny; times are only said to be there, and of the right models."""
     from vcdeploy.bench import interleave
@@ -236,6 +258,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     folder, runs = Path("results"), Path("runs")
     for row, _, config in run.pending(small, "machine", 1, folder):
         run.train(small, row, "machine", config, folder, runs)
+    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "GRU", 0))  # a dense model is timed without its weights
     settings = interleave.Settings(("sequence", "step"), 1, 10, 2, 0.001, 0)
     models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
     assert not absent and {each["seed"] for each in models} == {0}
