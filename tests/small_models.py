@@ -1,15 +1,19 @@
 """Small untrained models of every kind, without files, for tests of what is made of their outputs."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from vcdeploy.corpora import Vocabulary, music
 from vcdeploy.runtime.loading import Model
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.units import LanguageModel
+from vcdeploy.units.variable import VariableLayer
+
+Network = TypeVar("Network", bound=nn.Module)
 
 D = 12
 TEXT = Vocabulary("\n abcdefghimnoprst.-&<>/")
@@ -25,10 +29,19 @@ def config(unit: str, layers: int, vocab: Vocabulary) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def scheduled(untrained: Network) -> Network:
+    """With schedulers that tell symbols apart, as trained ones do: u and v random, like the other weights."""
+    for layer in untrained.modules():
+        if isinstance(layer, VariableLayer):
+            for weight in (layer.u, layer.v):
+                nn.init.uniform_(weight, -(len(weight) ** -0.5), len(weight) ** -0.5)
+    return untrained
+
+
 def network(unit: str, layers: int, vocab: Vocabulary) -> LanguageModel:
     """Its embeddings are large, so that m differs from symbol to symbol."""
     torch.manual_seed(6)
-    made = LanguageModel(unit, len(vocab), D, layers, sharpness=2.0)
+    made = scheduled(LanguageModel(unit, len(vocab), D, layers, sharpness=2.0))
     with torch.no_grad():
         made.embedding.weight.mul_(3)
     return made

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import scheduled
 
 from vcdeploy import load
 from vcdeploy.corpora import Vocabulary
@@ -148,7 +149,7 @@ def trained(tmp_path: Path) -> Path:
     """A run's folder, of a model of two layers whose m depends on the symbol alone."""
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_share=0.3)
+    model = scheduled(LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_share=0.3))
     weights = model.state_dict()
     for name in ("layers.0.u", "layers.1.u", "layers.1.v"):
         weights[f"unit.{name}"].zero_()

@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from small_models import scheduled
 
 from vcdeploy import cli
 from vcdeploy.corpora import Vocabulary
@@ -23,7 +24,7 @@ from vcdeploy.units import LanguageModel
 def write_checkpoint(path: Path, unit: str) -> Path:
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = LanguageModel(unit, len(vocab), 32, sharpness=0.6)
+    model = scheduled(LanguageModel(unit, len(vocab), 32, sharpness=0.6))
     config = {
         "unit": unit, "dim": 32, "layers": 1, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

@@ -11,6 +11,7 @@ import click
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from small_models import scheduled
 
 from vcdeploy import cli
 from vcdeploy.cli import tunes
@@ -29,7 +30,7 @@ MUSIC = Vocabulary(dict.fromkeys([*TUNE, "M:4/4", "K:Edor", music.END]), "music"
 
 def write(folder: Path, vocab: Vocabulary) -> Path:
     torch.manual_seed(6)
-    network = LanguageModel("vcgru", len(vocab), 12, sharpness=0.5)
+    network = scheduled(LanguageModel("vcgru", len(vocab), 12, sharpness=0.5))
     config = {
         "unit": "vcgru", "dim": 12, "layers": 1, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
         "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from small_models import scheduled
 from torch import Tensor, nn
 
 from vcdeploy.export import attach_functions
@@ -23,7 +24,7 @@ class Classifier(nn.Module):
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.enter = nn.Linear(5, 24)
-        self.unit = VARIABLE_UNITS[unit](24, 2, sharpness=0.8, epsilon=2e-3)
+        self.unit = scheduled(VARIABLE_UNITS[unit](24, 2, sharpness=0.8, epsilon=2e-3))
         self.leave = nn.Linear(24, 4)
 
     def forward(self, readings: Tensor) -> tuple[Tensor, Tensor]:

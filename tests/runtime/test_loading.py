@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from small_models import scheduled
 
 import vcdeploy
 from vcdeploy.corpora import Vocabulary
@@ -37,7 +38,7 @@ def need(backend: str) -> None:
 
 def untrained(unit: str, layers: int = 2, vocab: Vocabulary = VOCAB) -> Checkpoint:
     torch.manual_seed(5)
-    network = LanguageModel(unit, len(vocab), D, layers, sharpness=SHARPNESS)
+    network = scheduled(LanguageModel(unit, len(vocab), D, layers, sharpness=SHARPNESS))
     config = {
         "unit": unit, "dim": D, "layers": layers, "sharpness": SHARPNESS, "epsilon": 1e-3, "precision": "f32",
         "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",

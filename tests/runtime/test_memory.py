@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
+from small_models import scheduled
 
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.export import build
@@ -40,7 +41,7 @@ print(json.dumps([peak, held, model._runner.weight_bytes, model._runner.table_by
 
 def write(path: Path, dim: int, precision: str, layers: int = 1) -> Path:
     torch.manual_seed(0)
-    network = LanguageModel("vcgru", len(VOCAB), dim, layers)
+    network = scheduled(LanguageModel("vcgru", len(VOCAB), dim, layers))
     config = {
         "unit": "vcgru", "dim": dim, "layers": layers, "sharpness": 1.0, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

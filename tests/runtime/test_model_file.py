@@ -7,6 +7,7 @@ import onnx
 import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
+from small_models import scheduled
 
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
@@ -23,7 +24,7 @@ D = 40
 
 def exported(unit: str = "vcgru", precision: str = "f32") -> ModelProto:
     torch.manual_seed(3)
-    network = LanguageModel(unit, len(VOCAB), D, 2, sharpness=0.5)
+    network = scheduled(LanguageModel(unit, len(VOCAB), D, 2, sharpness=0.5))
     config = {
         "unit": unit, "dim": D, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import scheduled
 
 from vcdeploy import _native
 from vcdeploy.corpora import Vocabulary
@@ -25,7 +26,7 @@ D, SHARPNESS, EPSILON = 24, 0.5, 1e-3
 def trained(unit: str, layers: int = 2) -> tuple[Checkpoint, TorchModel]:
     """A checkpoint, and the same model in PyTorch and double."""
     torch.manual_seed(0)
-    model = LanguageModel(unit, len(VOCAB), D, layers, sharpness=SHARPNESS, epsilon=EPSILON)
+    model = scheduled(LanguageModel(unit, len(VOCAB), D, layers, sharpness=SHARPNESS, epsilon=EPSILON))
     config = {"unit": unit, "dim": D, "layers": layers, "sharpness": SHARPNESS, "epsilon": EPSILON}
     weights = {name: each.clone() for name, each in model.state_dict().items()}
     return Checkpoint(config, VOCAB, weights, {}, {}), TorchModel(model.double(), VOCAB)

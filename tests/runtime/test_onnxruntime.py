@@ -12,6 +12,7 @@ import onnx
 import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
+from small_models import scheduled
 
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
@@ -32,7 +33,7 @@ UNITS = ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"]
 def checkpoint(unit: str, vocab: Vocabulary | None = None) -> Checkpoint:
     torch.manual_seed(2)
     vocab = vocab or Vocabulary(["\n", " ", *"abcdeé"])
-    model = LanguageModel(unit, len(vocab), 24, 2, sharpness=0.5)
+    model = scheduled(LanguageModel(unit, len(vocab), 24, 2, sharpness=0.5))
     config = {
         "unit": unit, "dim": 24, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
         "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",

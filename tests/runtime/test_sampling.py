@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from small_models import scheduled
 
 from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
@@ -40,7 +41,7 @@ def test_choose_follows_the_distribution(temperature: float, top_k: int, top_p: 
 def test_generate_is_the_same_step_by_step_and_at_once(unit: str, vocab: Vocabulary) -> None:
     """At temperature 0 every symbol is the most likely one after all that came before it, in one run over all."""
     torch.manual_seed(0)
-    model = TorchModel(LanguageModel(unit, len(vocab), 12).double(), vocab)
+    model = TorchModel(scheduled(LanguageModel(unit, len(vocab), 12)).double(), vocab)
     prime = np.array([1, 0, 1, 1, 0])
     made = list(generate(model, prime, 30, temperature=0))
     whole = np.array([*prime, *made])
@@ -52,7 +53,7 @@ def test_generate_is_the_same_step_by_step_and_at_once(unit: str, vocab: Vocabul
 
 def test_the_seed_decides() -> None:
     torch.manual_seed(0)
-    model = TorchModel(LanguageModel("vcgru", 7, 12), Vocabulary("\n abcde"))
+    model = TorchModel(scheduled(LanguageModel("vcgru", 7, 12)), Vocabulary("\n abcde"))
     prime = np.array([1])
     one, same, other = (list(generate(model, prime, 40, seed=seed)) for seed in (3, 3, 4))
     assert one == same
@@ -61,7 +62,7 @@ def test_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
 def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
-    model = TorchModel(LanguageModel("vcgru", 7, 12), Vocabulary("\n abcde"))
+    model = TorchModel(scheduled(LanguageModel("vcgru", 7, 12)), Vocabulary("\n abcde"))
     with pytest.raises(VcdeployError, match=next(iter(wrong))):
         list(generate(model, np.array([1]), 2, **wrong))  # type: ignore[arg-type]
     with pytest.raises(VcdeployError, match="a prime of at least one symbol"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import stand_in
 from click.testing import CliRunner
+from small_models import scheduled
 
 import vcdeploy
 from vcdeploy import cli
@@ -199,7 +200,7 @@ def test_what_is_no_engine_is_told_how_to_become_one(gpu: stand_in.Gpu, tmp_path
     from vcdeploy.units import LanguageModel
 
     made = subject.synthetic("vcgru", 8, 0.4, 0.4, 0)
-    network = LanguageModel("vcgru", len(made.vocab), 8)
+    network = scheduled(LanguageModel("vcgru", len(made.vocab), 8))
     config = {**made.config, "precision": "f32", "dropout": 0.0, "corpus": "demo"}
     checkpoint.write(
         tmp_path / "best.safetensors", checkpoint.Checkpoint(config, made.vocab, network.state_dict(), {}, {"step": 1})

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small_models import scheduled
 from torch.nn.functional import linear
 
 from vcdeploy.units import CRNN, GRU, LSTM, RNN, UNITS, VCGRU, VCLSTM, VCRNN, LanguageModel, cells
@@ -28,7 +29,7 @@ def test_state_carries_a_sequence_over(unit: type[VCGRU], layers: int) -> None:
 
 def test_layers_feed_each_other_and_stack_h_then_c() -> None:
     torch.manual_seed(0)
-    module = VCLSTM(5, 2).double()
+    module = scheduled(VCLSTM(5, 2)).double()
     x = torch.randn(3, 2, 5, dtype=torch.float64)
     y, state, m = module(x)
     zeros = torch.zeros(2, 5, dtype=torch.float64)
@@ -110,7 +111,7 @@ def test_baselines_are_pytorchs_own_units(unit: type[RNN | GRU | LSTM]) -> None:
 def test_language_model_of_every_unit(unit: str) -> None:
     torch.manual_seed(0)
     layers = 1 if unit == "crnn" else 2
-    model = LanguageModel(unit, 9, 8, layers, dropout=0.3)
+    model = scheduled(LanguageModel(unit, 9, 8, layers, dropout=0.3))
     tokens = torch.randint(0, 9, (5, 3))
     boundaries = tokens == 0
     logits, state, m = model.train()(tokens, None, boundaries)
@@ -127,7 +128,7 @@ def test_language_model_of_every_unit(unit: str) -> None:
 
 def test_language_model_is_embedding_unit_output() -> None:
     torch.manual_seed(0)
-    model = LanguageModel("vcgru", 9, 8, sharpness=0.4)
+    model = scheduled(LanguageModel("vcgru", 9, 8, sharpness=0.4))
     tokens = torch.randint(0, 9, (5, 3))
     logits, _, _ = model(tokens)
     y, _, _ = model.unit(model.embedding.weight[tokens])
@@ -135,7 +136,7 @@ def test_language_model_is_embedding_unit_output() -> None:
 
 
 def test_sharpness_of_the_model_is_the_units() -> None:
-    model = LanguageModel("vcrnn", 9, 64, sharpness=1.0)
+    model = scheduled(LanguageModel("vcrnn", 9, 64, sharpness=1.0))
     tokens = torch.randint(0, 9, (5, 3))
     sharp, _, _ = model(tokens)
     model.sharpness = 0.1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import scheduled
 
 from vcdeploy import zoo
 from vcdeploy.corpora import Vocabulary
@@ -38,7 +39,7 @@ def run(tmp_path: Path) -> Path:
         "unit": "vcgru", "dim": 12, "layers": 1, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32", "kind": "text",
         "buffer": 0, "dropout": 0.0, "corpus": "demo", "epochs": 0.5,
     }  # fmt: skip
-    network = LanguageModel("vcgru", len(VOCAB), 12, sharpness=0.5)
+    network = scheduled(LanguageModel("vcgru", len(VOCAB), 12, sharpness=0.5))
     saved = checkpoint.Checkpoint(config, VOCAB, network.state_dict(), {}, {"step": 7, "epoch": 0.5})
     for name in ("best", "last"):
         checkpoint.write(tmp_path / "run" / f"{name}.safetensors", saved)
