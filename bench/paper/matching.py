@@ -2,7 +2,7 @@
 
 from vcdeploy.analysis import cost
 
-CLOSE = 0.02  # of the rnn_d, as near as whole numbers come to it at D = 25; tables show the rnn_d that each row has
+CLOSE = 0.01  # of the rnn_d, as near as whole numbers come to it at D = 50; tables show the rnn_d that each row has
 
 
 def matched_dim(

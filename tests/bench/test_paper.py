@@ -122,7 +122,7 @@ def test_a_matched_variable_unit_is_as_much_larger_as_its_budget_says() -> None:
     assert matched_dim("vcrnn", 160.0, budget=0.4) == 400
 
 
-@pytest.mark.parametrize(("trained", "dim"), [(114, 114), (111, 111), (110, 112), (115, 112)])
+@pytest.mark.parametrize(("trained", "dim"), [(113, 113), (112, 112), (111, 112), (114, 112)])
 def test_a_size_that_was_trained_stays_while_it_is_close(trained: int, dim: int) -> None:
     assert matched_dim("gru", 158.8, trained=trained) == dim  # 112.3, exactly
 
@@ -238,7 +238,7 @@ def test_dense_rows_stay_while_what_they_match_is_trained_anew(tiny: Experiment,
     file = results.path(tmp_path, "machine", "tiny", "VCRNN", 0)
     made = results.read(file)
     dim = results.read(results.path(tmp_path, "machine", "tiny", "RNN", 0))["config"]["dim"]
-    for rnn_d in (dim * 1.019, dim * 0.981):
+    for rnn_d in (dim * 1.009, dim * 0.991):
         results.write(file, {**made, "valid": {**made["valid"], "rnn_d": rnn_d}})
         assert [(row.name, seed, config.dim) for row, seed, config in run.pending(small, "machine", 2, tmp_path)] == [
             ("VCRNN", 1, TINY["dim"]), ("RNN", 1, dim),
