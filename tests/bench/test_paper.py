@@ -235,16 +235,16 @@ def test_dense_rows_stay_while_what_they_match_is_trained_anew(tiny: Experiment,
     small = replace(tiny, rows=tiny.rows[:2])
     for row, _, config in run.pending(small, "machine", 1, tmp_path):
         run.train(small, row, "machine", config, tmp_path, tmp_path / "runs")
-    file = results.path(tmp_path, "machine", "tiny", "VCRNN", 0)
-    made = results.read(file)
-    dim = results.read(results.path(tmp_path, "machine", "tiny", "RNN", 0))["config"]["dim"]
-    for rnn_d in (dim * 1.009, dim * 0.991):
+    file, dense = (results.path(tmp_path, "machine", "tiny", row.name, 0) for row in small.rows)
+    made, dim = results.read(file), 200  # large enough for 0.7 % to be more than rounding
+    results.write(dense, {**(of_dense := results.read(dense)), "config": {**of_dense["config"], "dim": dim}})
+    for rnn_d in (dim * 1.007, dim * 0.993):
         results.write(file, {**made, "valid": {**made["valid"], "rnn_d": rnn_d}})
         assert [(row.name, seed, config.dim) for row, seed, config in run.pending(small, "machine", 2, tmp_path)] == [
             ("VCRNN", 1, TINY["dim"]), ("RNN", 1, dim),
         ]  # fmt: skip
     results.write(file, {**made, "valid": {**made["valid"], "rnn_d": dim * 1.1}})
-    with pytest.raises(VcdeployError, match=rf"dim {dim}, now {round(dim * 1.1)}"):
+    with pytest.raises(VcdeployError, match=r"dim 200, now 220"):
         list(run.pending(small, "machine", 1, tmp_path))
 
 
