@@ -55,11 +55,26 @@ class Cited:
 
 
 @dataclass(frozen=True)
+class Traced:
+    """A figure of m over texts. panels: from above, a row and the text that its model reads.
+
+    above: also show the changes of the dimensions past this share of the state. words: mark the peaks inside words.
+    """
+
+    name: str
+    title: str
+    panels: tuple[tuple[str, str], ...]
+    above: float | None = None
+    words: bool = False
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A table or a figure. about: what it asks, for the head of its report. settings: of all rows at every scale.
 
-    cited: the paper's lines; source: their place in it, and what sets them apart from ours. cited_classes: its mean m
-    by our names of classes. cited_curves: by corpus and series, the points (rnn_d, score) of its figure.
+    traced: the figures that show m over texts. cited: the paper's lines; source: their place in it, and what sets them
+    apart from ours. cited_classes: its mean m by our names of classes. cited_curves: by corpus and series, the points
+    (rnn_d, score) of its figure.
     """
 
     name: str
@@ -70,6 +85,7 @@ class Experiment:
     scales: Mapping[str, Scale]
     score: str = "bits"  # what the report compares: bits, bits_per_character or perplexity
     classes: bool = False  # whether it also tells m by class of symbol
+    traced: tuple[Traced, ...] = ()
     cited: tuple[Cited, ...] = ()
     cited_classes: Mapping[str, str] = field(default_factory=dict)
     cited_curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
@@ -89,10 +105,19 @@ class Experiment:
             if name not in names or beside.count(name) > 1:
                 raise VcdeployError(f"{self.name}: of the paper's figures {beside.count(name)} stand beside {name!r}, "
                                     f"of which there are {names.count(name)} rows")  # fmt: skip
+        for figure in self.traced:
+            for name, _ in figure.panels:
+                if name not in names:
+                    raise VcdeployError(f"{self.name}: {figure.name} shows {name!r}, which is no row")
         if (self.cited or self.cited_classes or self.cited_curves) and not self.source:
             raise VcdeployError(f"{self.name}: figures of the paper without their source")
         if set(self.scales) != set(SCALES):
             raise VcdeployError(f"{self.name}: its scales must be {' and '.join(SCALES)}")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a figure of the score against rnn_d."""
+        return any(row.series for row in self.rows)
 
     def row(self, name: str) -> Row:
         return next(row for row in self.rows if row.name == name)

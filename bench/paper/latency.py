@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ ALL_ACTIVE = 20.0  # the scheduler's b of a stand-in: m = 1 within rounding
 
 
 class NothingToTime(VcdeployError):
-    """No model of the experiments is here."""
+    """No row of the experiments has a result."""
 
 
 def measure(
@@ -44,52 +43,48 @@ def measure(
     settings: interleave.Settings,
     tell: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Bits and microseconds of the experiments' models, which share a corpus; and what is left out, and why.
+    """Bits and microseconds of the experiments' models, which share a corpus; and what can't be run here, and why.
 
-    A variable unit runs in our kernels, in f32 and int8: of each row the first seed whose model is here. A dense unit
-    runs in ONNX Runtime, with random weights, and beside a GRU the kernel of a VCGRU of its size with m = 1: what that
-    GRU would take in our kernels.
+    A variable unit runs in our kernels, in f32 and int8: of each row the first seed whose model is here; there must be
+    one. A dense unit runs in ONNX Runtime, with random weights, and beside a GRU the kernel of a VCGRU of its size with
+    m = 1: what that GRU would take in our kernels.
     """
-    absent: dict[str, str] = {}
+    rows = list(_trained(experiments, scale, folder))
+    if not rows:
+        names = " ".join(each.name for each in experiments)
+        raise NothingToTime(f"nothing is trained: run `vcdeploy bench paper run {names}` first")
+    models = iter(results.models_of((found for _, row, found in rows if row.unit.startswith("vc")), runs))
     with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
         place = Path(temporary)
         contenders: list[Contender] = []
         about: dict[str, dict[str, Any]] = {}
-        for number, (experiment, row, found) in enumerate(_trained(experiments, scale, folder)):
-            variable, made = row.unit.startswith("vc"), found[0]
-            if variable:
-                made, model = _model_of(found, runs)
-                if not model.exists():
-                    absent[row.name] = f"there is no {model}: remove the row's results, and run it again"
-                    continue
+        for number, (experiment, row, found) in enumerate(rows):
+            trained = next(models) if row.unit.startswith("vc") else None
+            made = trained[0] if trained else found[0]
             tell(f"exporting {row.name}")
             file = f"{number}.onnx"
             corpus = corpus_of(TrainConfig.from_json(made["config"]), experiment.scales[scale])
-            subject = _trained_model(model) if variable else _random(row.unit, made["config"]["dim"], corpus.vocab)
+            subject = _trained_model(trained[1]) if trained else _random(row.unit, made["config"]["dim"], corpus.vocab)
             subject.write(place / file)
             test = corpus.splits["test"].astype(np.int64)
             np.save(place / "streams.npy", np.ascontiguousarray(test[: max(STREAM, settings.steps), np.newaxis]))
             title = f"{row.unit.upper()}-{made['config']['dim']}"
-            if variable:
+            if trained:
                 title += f", m {made['test']['m']:.2f}"
             for contender, runs_in, series in _ways(row.unit, file, title):
                 bits = made["test"]["bits"]
-                if contender.precision == "int8" and variable:
+                if contender.precision == "int8" and trained:
                     tell(f"evaluating {row.name} in int8")
                     bits = _bits(place / file, test, corpus.vocab)
                 contenders.append(contender)
                 about[contender.name] = {
                     "model": title, "experiment": experiment.name, "row": row.name, "runs": runs_in, "series": series,
-                    "bits": rounded(bits), "dim": made["config"]["dim"], "seed": made["seed"],
+                    "bits": round(bits, 6), "dim": made["config"]["dim"], "seed": made["seed"],
                 }  # fmt: skip
             if row.unit == "gru":
                 _all_active(made["config"]["dim"], corpus.vocab).write(place / f"{number}-active.onnx")
-        if not contenders:
-            names = " ".join(each.name for each in experiments)
-            why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
-            raise NothingToTime(why or f"nothing is trained: run `vcdeploy bench paper run {names}` first")
         records, missing = interleave.measure(contenders, place, settings, tell)
-    return [{**about[record.contender.name], **_figures(record)} for record in records], {**absent, **missing}
+    return [{**about[record.contender.name], **_figures(record)} for record in records], missing
 
 
 def _trained(
@@ -100,16 +95,6 @@ def _trained(
         for row in experiment.rows:
             if row.unit in TIMED_UNITS and (found := results.of_row(folder, scale, experiment, row.name)):
                 yield experiment, row, found
-
-
-def _model_of(found: list[dict[str, Any]], runs: Path) -> tuple[dict[str, Any], Path]:
-    """Of a row's results the first whose model is here, with its file; the first of all, where none is."""
-    files = [
-        results.run_folder(runs, each["scale"], each["experiment"], each["row"], each["seed"]) / "best.safetensors"
-        for each in found
-    ]
-    models = list(zip(found, files, strict=True))
-    return next((each for each in models if each[1].exists()), models[0])
 
 
 def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, str]]:
@@ -126,10 +111,14 @@ def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, st
     runs = "ONNX Runtime"
     yield Contender(f"{title}, {runs}", "onnxruntime", unit, file, "dense"), runs, f"{unit.upper()}, {runs}"
     if unit == "gru":
-        stand_in = replace(Contender("", "native", "vcgru", file.replace(".onnx", "-active.onnx"), "table", table=True))
+        active = file.replace(".onnx", "-active.onnx")
         for precision in PRECISIONS:
             runs = f"our kernels, all active, {precision}"
-            yield replace(stand_in, name=f"{title}, {runs}", precision=precision), runs, f"GRU, {runs}"
+            yield (
+                Contender(f"{title}, {runs}", "native", "vcgru", active, "table", precision, table=True),
+                runs,
+                f"GRU, {runs}",
+            )
 
 
 def _trained_model(path: Path) -> Subject:

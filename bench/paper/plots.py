@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,15 @@ Point = tuple[float, float]
 
 
 def against_computation(experiment: Experiment, scale: str, folder: Path) -> Figure | None:
-    """The score against rnn_d, a panel a corpus, a curve a series; None where there is nothing to draw."""
+    """The score against rnn_d, a panel a corpus, a curve a series, a mark a row; None where nothing is to be drawn."""
     panels: dict[str, dict[str, list[Point]]] = {}
     for row in experiment.rows:
-        for made in results.of_row(folder, scale, experiment, row.name):
-            curves = panels.setdefault(made["config"]["corpus"], {})
-            curves.setdefault(row.series, []).append((made["test"]["rnn_d"], made["test"][experiment.score]))
+        if row.series and (found := results.of_row(folder, scale, experiment, row.name)):
+            curves = panels.setdefault(found[0]["config"]["corpus"], {})
+            rnn_d, score = (
+                statistics.fmean(each["test"][name] for each in found) for name in ("rnn_d", experiment.score)
+            )
+            curves.setdefault(row.series, []).append((rnn_d, score))
     if not panels:
         return None
     figure, axes = _figure(len(panels))
@@ -39,7 +43,7 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
         cited = experiment.cited_curves.get(corpus, {})
         for number, name in enumerate(dict.fromkeys(row.series for row in experiment.rows)):
             if name in curves:
-                _draw(panel, name, curves[name], number, linestyle=DASHES[number % 7])
+                _draw(panel, name, curves[name], number, linestyle=DASHES[number % len(DASHES)])
             if name in cited:
                 _draw(panel, f"{name}, the paper's", cited[name], number, markersize=4, markerfacecolor="none")
     axes[0].set_ylabel("bits per character, test")
@@ -47,8 +51,8 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
     return figure
 
 
-def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") -> Figure:
-    """Bits against microseconds per character, a panel a text: a marker a way to run a unit, a line a Pareto front."""
+def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
+    """Bits against microseconds a character, a panel a text: a marker a way to run a unit, D at it, a line a front."""
     figure, axes = _figure(len(documents), width=4.6 if len(documents) > 1 else 5.5, beside=2.6)
     models = [model for document in documents.values() for model in document["models"]]
     series = list(dict.fromkeys(model["series"] for model in models))
@@ -57,7 +61,7 @@ def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") 
             curves: dict[str, list[Point]] = {}
             for model in document["models"]:
                 if kind(model) == name:
-                    curves.setdefault(model["series"], []).append((model["microseconds"][scenario], model["bits"]))
+                    curves.setdefault(model["series"], []).append(point(model))
             points = [point for curve in curves.values() for point in curve]
             if points:
                 x, y = zip(*(points[place] for place in pareto(points)), strict=True)
@@ -67,6 +71,10 @@ def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") 
                 )
             for each, curve in curves.items():
                 _draw(panel, each, curve, series.index(each))
+        for model in document["models"]:
+            below = kind(model) == "variable units"  # apart from the dense ones, where they meet
+            panel.annotate(str(model["dim"]), point(model), (0, -10 if below else 5), textcoords="offset points",
+                           ha="center", fontsize=6)  # fmt: skip
         panel.set_title(text)
         panel.set_xscale("log")
         panel.set_xlabel("microseconds per character")
@@ -79,6 +87,11 @@ def fronts(documents: Mapping[str, dict[str, Any]], scenario: str = "sequence") 
     lines = {str(line.get_label()): line for panel in axes for line in panel.get_lines()}  # each name once
     figure.legend(list(lines.values()), list(lines), frameon=False, loc="outside right center")
     return figure
+
+
+def point(model: dict[str, Any]) -> Point:
+    """Microseconds, many characters a call, and bits as a table shows them: less is no gain."""
+    return model["microseconds"]["sequence"], round(model["bits"], 3)
 
 
 def kind(model: dict[str, Any]) -> str:
@@ -104,4 +117,5 @@ def _draw(panel: Axes, name: str, points: Iterable[Point], number: int, **style:
     """A series with the colour and the marker of its number; style: what is not as usual."""
     x, y = zip(*sorted(points), strict=True)
     usual = {"linestyle": "none", "linewidth": 1.4, "markersize": 6}
-    panel.plot(x, y, label=name, color=COLOURS[number % 7], marker=MARKERS[number % 7], **{**usual, **style})
+    panel.plot(x, y, label=name, color=COLOURS[number % len(COLOURS)],
+               marker=MARKERS[number % len(MARKERS)], **{**usual, **style})  # fmt: skip

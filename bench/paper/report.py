@@ -5,13 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from vcdeploy.analysis.pareto import front
-from vcdeploy.bench.paper import plots, results
+from vcdeploy.bench.paper import plots, results, tracing
 from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
+from vcdeploy.corpora.classes import NOTE_LENGTH
 from vcdeploy.training.config import TrainConfig
 
 SCORES = {"bits": "bits per character", "bits_per_character": "bits per character", "perplexity": "perplexity"}
@@ -29,6 +31,7 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         experiment.about,
         _how(experiment, scale, made),
         _scores(experiment, rows),
+        *(["![" + SCORES[experiment.score] + f" against rnn_d]({experiment.name}.svg)"] if experiment.drawn else []),
         *_cited(experiment),
     ]
     missing = [name for name, found in rows.items() if not found]
@@ -36,6 +39,7 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         parts.append(f"Not trained yet: {'; '.join(missing)}.")
     if experiment.classes and any("classes" in each for each in made):
         parts += ["## Mean m by class of the symbol read", _classes(rows, experiment.cited_classes)]
+    parts += _traced(experiment, scale, folder)
     if by_epoch := _epochs(experiment, rows):
         parts += [f"## By epoch: {SCORES[experiment.score]}, valid", by_epoch]
     parts.append(_made(made, experiment))
@@ -46,7 +50,10 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     """The command and the size, from what was really run."""
     seeds = max(each["seed"] for each in made) + 1
     config, corpus = made[0]["config"], made[0]["corpus"]
-    rates = sorted({f"{TrainConfig.from_json(each['config']).peak_lr:g}" for each in made})
+    rates = sorted({TrainConfig.from_json(each["config"]).peak_lr for each in made})
+    rate = f"a peak rate of {rates[0]:.2g}"
+    if len(rates) > 1:
+        rate = f"peak rates of {rates[0]:.2g} to {rates[-1]:.2g}, the row's own or lower for a state above 256"
     command = f"vcdeploy bench paper run {experiment.name}" + (f" --scale {scale}" if scale != "machine" else "")
     command += f" --seeds {seeds}" if seeds > 1 else ""
     size = experiment.scales[scale]
@@ -56,8 +63,8 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     return (
         f"    {command}\n\n"
         f"Scale `{scale}`: {read} of training text read {often} by {config['batch']} streams in segments of "
-        f"{config['bptt']}, Adam with a peak rate of {' to '.join(rates)}; {held} of the validation and of the test "
-        f"text. The same for every row."
+        f"{config['bptt']}, Adam with {rate}; {held} of the validation and of the test text. "
+        f"{'Otherwise the' if len(rates) > 1 else 'The'} same for every row."
     )
 
 
@@ -104,7 +111,7 @@ def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
     """Classes down, variable rows across; the mean over the seeds. cited: the paper's, by class."""
     variable = {name: found for name, found in rows.items() if found and "classes" in found[0]}
     ours = (each for found in variable.values() for each in found[0]["classes"])
-    names = list(dict.fromkeys([*ours, *cited]))
+    names = by_length(dict.fromkeys([*ours, *cited]))
     lines = []
     for each in names:
         cells = [
@@ -115,6 +122,33 @@ def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
         ]
         lines.append([each, *cells, *([cited.get(each, "")] if cited else [])])
     return table(["test text", *variable, *(["the paper's"] if cited else [])], lines)
+
+
+def by_length(names: Iterable[str]) -> list[str]:
+    """Classes in their order, but lengths of notes, which share a place, from short to long."""
+    found = list(names)
+    lengths = [name for name in found if name.startswith(NOTE_LENGTH)]
+    ordered = sorted(lengths, key=lambda name: Fraction(name.removeprefix(NOTE_LENGTH)))
+    others = [name for name in found if name not in lengths]
+    at = found.index(lengths[0]) if lengths else 0
+    return [*others[:at], *ordered, *others[at:]]
+
+
+def _traced(experiment: Experiment, scale: str, folder: Path) -> Iterator[str]:
+    """The figures that are there, and how they came about."""
+    for figure in experiment.traced:
+        file = f"{tracing.FOLDER}/{figure.name}"
+        if not (folder / scale / f"{file}.json").exists():
+            continue
+        made = results.read(folder / scale / f"{file}.json")
+        seeds = sorted({each["seed"] for each in made["panels"]})
+        yield f"## {figure.title}"
+        yield f"    {made['command']}"
+        yield f"![m over a text]({file}.png)"
+        yield (
+            f"Models of seed {' and '.join(map(str, seeds))}; {made['date'][:10]}. All figures: "
+            f"[{file}.json]({file}.json)."
+        )
 
 
 def _epochs(experiment: Experiment, rows: dict[str, Results]) -> str | None:
@@ -144,8 +178,8 @@ def _made(made: Results, experiment: Experiment) -> str:
         f"matched to another follows from that one's rnn_d on the validation text. Deviations are those between seeds. "
         f"Made on {when} in {hours:.2f} core-hours on {' or '.join(map(str, cores))} "
         f"core{'s' * (cores[-1] != 1)} of an {machine['processor']}, "
-        f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; {min(loads):g} to "
-        f"{max(loads):g} programs wanted a core at the time. Every run, with its settings: {link}."
+        f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; load average "
+        f"{min(loads):.1f} to {max(loads):.1f}. Every run, with its settings: {link}."
     )
 
 
@@ -171,7 +205,8 @@ def times(documents: Mapping[str, dict[str, Any]]) -> str:
         'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU. How long a dense model '
         "takes does not depend on what it has learnt: it is timed with random weights, and its bits are those of the "
         "one that was trained. On a front are the models that no other of their kind, variable or dense, beats in bits "
-        "and in microseconds (many characters a call); on the front of all, those that no other at all does."
+        "and in microseconds (many characters a call); on the front of all, those that no other at all does. The "
+        "number at a mark of the figure is D."
     )
     parts = [
         "# Bits against microseconds",
@@ -202,7 +237,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     left_out = document["left_out"]
     yield (
         f"VCGRUs, GRUs and RNNs of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}."
-        + f" Left out, for want of a model at hand: {', '.join(left_out)}." * bool(left_out)
+        + f" Left out, for they can't run here: {', '.join(left_out)}." * bool(left_out)
     )
     yield (
         f"    vcdeploy bench paper run {' '.join(experiments)}{f' --seeds {seeds[-1] + 1}' * bool(seeds[-1])}\n"
@@ -223,8 +258,7 @@ def _fronts(models: Results) -> list[str]:
     kinds = [plots.kind(each) for each in models]
     for chosen, word in [*((each, "of its kind") for each in dict.fromkeys(kinds)), (None, "of all")]:
         places = [place for place, each in enumerate(kinds) if chosen in (each, None)]
-        points = [(models[place]["microseconds"]["sequence"], models[place]["bits"]) for place in places]
-        for each in front(points):
+        for each in front([plots.point(models[place]) for place in places]):
             found[places[each]] = word
     return found
 

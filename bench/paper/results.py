@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,25 @@ def path(folder: Path, scale: str, experiment: str, row: str, seed: int) -> Path
 def run_folder(runs: Path, scale: str, experiment: str, row: str, seed: int) -> Path:
     """Where the run behind a result has its checkpoints."""
     return path(runs, scale, experiment, row, seed).with_suffix("")
+
+
+def models_of(rows: Iterable[list[dict[str, Any]]], runs: Path) -> list[tuple[dict[str, Any], Path]]:
+    """Of each row's results the first whose trained model is here, and its file; a row without one is an error."""
+    models, absent = [], []
+    for found in rows:
+        folders = (run_folder(runs, *(made[key] for key in ("scale", "experiment", "row", "seed"))) for made in found)
+        files = (folder / "best.safetensors" for folder in folders)
+        if model := next((each for each in zip(found, files, strict=True) if each[1].exists()), None):
+            models.append(model)
+        else:
+            absent.append(f"{found[0]['experiment']} · {found[0]['row']}")
+    if absent:
+        raise VcdeployError(
+            f"these have results, but no trained model in {runs}: {'; '.join(absent)}. Models don't come with a "
+            "checkout: train them, with a folder of your own in --results of `vcdeploy bench paper run` and of this "
+            "command"
+        )
+    return models
 
 
 def write(file: Path, document: dict[str, Any]) -> None:

@@ -72,6 +72,9 @@ def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path
     if row.matches is None:
         return config
     file = results.path(folder, scale, experiment.name, row.matches, 0)
+    if not file.exists():
+        raise VcdeployError(f"the size of {row.name!r} follows from {row.matches!r}, which has no result in "
+                            f"{folder / scale}: run that first, or all of {experiment.name}")  # fmt: skip
     rnn_d = results.read(file)["valid"]["rnn_d"]
     share = 0.0
     if row.unit == "crnn":

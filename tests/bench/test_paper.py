@@ -18,12 +18,13 @@ from click.testing import CliRunner, Result
 from vcdeploy.analysis import cost
 from vcdeploy.analysis.plots import picture
 from vcdeploy.bench.paper import plots, report, results, run
-from vcdeploy.bench.paper.experiment import SCALES, Cited, Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import SCALES, Cited, Experiment, Row, Scale, Traced
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.bench.paper.matching import matched_dim
 from vcdeploy.cli import main
 from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.errors import VcdeployError
+from vcdeploy.training import checkpoint
 from vcdeploy.training.loop import Interrupted
 
 TINY = {"dim": 16, "batch": 4, "bptt": 20, "epochs": 3.0, "warmup": 5}
@@ -141,7 +142,7 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
     assert crnn["config"]["dim"] < dense["config"]["dim"]
     assert crnn["valid"]["rnn_d"] == pytest.approx(made["valid"]["rnn_d"], abs=1.5)
 
-    assert here("run", "tiny", "--seeds", "2").output == "", "what has a result is not trained again"
+    assert here("run", "tiny", "--seeds", "2").output.startswith("nothing to train: ")
     assert "3 of 3" in next(line for line in here("list").output.splitlines() if line.strip().startswith("tiny"))
 
     result = here("report")
@@ -275,7 +276,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     document = {
         "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
         "machine": {"cores": 1, "processor": "P", "load": 0}, "date": "2026-01-01", "scale": "machine",
-        "left_out": {"RNN": "no model"},
+        "left_out": {"RNN": "no runtime"},
     }  # fmt: skip
     both = {"one": document, "another": {**document, "models": [{**each, "seed": 2} for each in models]}}
     figure = plots.fronts(both)
@@ -283,28 +284,79 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     assert picture(figure, "svg").startswith(b"<?xml")
     page = report.times(both)
     assert page.count("| our kernels") == 8 and "## another\n" in page and "[tiny](tiny.md)" in page
-    assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page and "at hand: RNN.\n" in page
+    assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page and "run here: RNN.\n" in page
 
 
 def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment, tmp_path: Path) -> None:
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
 
-    small = replace(tiny, rows=(Row("VCGRU", "vcgru", {"target": 0.4}), Row("Other", "vcgru", {"target": 0.6})))
+    small = replace(tiny, rows=(Row("VCGRU", "vcgru", {"target": 0.4}),))
     folder, runs = tmp_path / "results", tmp_path / "runs"
-    for seeds, name in ((2, "VCGRU"), (1, "Other")):
-        for row, _, config in run.pending(small, "machine", seeds, folder, [name]):
-            run.train(small, row, "machine", config, folder, runs)
-        shutil.rmtree(results.run_folder(runs, "machine", "tiny", name, 0))
+    for row, _, config in run.pending(small, "machine", 2, folder):
+        run.train(small, row, "machine", config, folder, runs)
+    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "VCGRU", 0))
     settings = interleave.Settings(("sequence", "step"), 1, 10, 1, 0.001, 0)
-    models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
-    assert {(each["row"], each["seed"]) for each in models} == {("VCGRU", 1)} and list(absent) == ["Other"]
-    assert "other-seed0/best.safetensors: remove the row's results" in absent["Other"]
+    models, _ = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+    assert {(each["row"], each["seed"]) for each in models} == {("VCGRU", 1)}
     bits = [results.read(results.path(folder, "machine", "tiny", "VCGRU", seed))["test"]["bits"] for seed in (0, 1)]
     assert abs(models[0]["bits"] - bits[1]) < 1e-4 < abs(models[0]["bits"] - bits[0])
-    shutil.rmtree(runs)
-    with pytest.raises(VcdeployError, match=r"VCGRU: there is no .*; Other: there is no .*, and run it again$"):
-        latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
+
+
+def test_results_without_models_are_left_as_they_are(
+    tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout there are results, but no models: nothing may be drawn or timed of the rest alone."""
+    from vcdeploy.bench.paper import latency
+
+    rows = (Row("VCGRU", "vcgru", {"target": 0.4}), Row("GRU", "gru", matches="VCGRU"))
+    figure = Traced("figure0", "Nothing is shown here", (("VCGRU", "the prime"),))
+    monkeypatch.setitem(EXPERIMENTS, "tiny", replace(tiny, rows=rows, traced=(figure,)))
+    monkeypatch.setattr(latency, "TIMED", {"small": ("tiny",)})
+    assert here("run", "tiny").exit_code == 0
+    shutil.rmtree("runs")
+    for command in (("time", "--rounds", "1", "--steps", "5"), ("trace", "figure0")):
+        result = here(*command)
+        assert result.exit_code == 1 and "no trained model in runs/paper: tiny · VCGRU. Models don't" in result.output
+    assert sorted(path.name for path in Path("docs/results/paper/machine").iterdir()) == ["tiny"]
+
+
+def test_a_figure_of_m_over_a_text(
+    tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = Traced("figure0", "Two texts", (("VCRNN", "the prime"), ("VCRNN", "minister")), above=0.5, words=True)
+    monkeypatch.setitem(EXPERIMENTS, "tiny", replace(tiny, rows=tiny.rows[:1], traced=(figure,)))
+    result = here("trace", "figure0")
+    assert result.exit_code == 1 and "run `vcdeploy bench paper run tiny` first" in result.output
+    assert here("run", "tiny").exit_code == 0
+    result = here("trace", "figure0")
+    assert result.exit_code == 0, result.output
+    made = paper_file("machine", "traces", "figure0.json")
+    assert made["panels"] == [{"row": "VCRNN", "seed": 0, "text": text} for text in ("the prime", "minister")]
+    assert ["".join(each["symbols"]) for each in made["traces"]] == ["the prime", "minister"]
+    model = checkpoint.read(results.run_folder(Path("runs/paper"), "machine", "tiny", "VCRNN", 0) / "best.safetensors")
+    ids = torch.from_numpy(model.vocab.encode("minister"))[:, None]
+    with torch.no_grad():
+        m = model.build()(ids)[2][:, 0, 0]
+    assert [each[0] for each in made["traces"][1]["m"]] == pytest.approx(m.tolist(), abs=1e-5)
+    assert [word["word"].replace("-", "") for word in made["words"]] == ["the", "prime", "minister"]
+    assert Path("docs/results/paper/machine/traces/figure0.png").read_bytes().startswith(b"\x89PNG")
+    assert here("report").exit_code == 0
+    assert "## Two texts" in (page := Path("docs/results/paper/machine/tiny.md").read_text())
+    assert "![m over a text](traces/figure0.png)" in page and "Models of seed 0; " in page
+    result = here("trace", "figure9")
+    assert result.exit_code == 1 and "no 'figure9' is traced, but figure2, figure3, figure5, figure0" in result.output
+
+
+def test_a_row_that_follows_from_another_asks_for_that_first(tiny: Experiment, here: Callable[..., Result]) -> None:
+    result = here("run", "tiny", "--row", "RNN")
+    assert result.exit_code == 1 and "'RNN' follows from 'VCRNN', which has no result in docs" in result.output
+
+
+def test_lengths_of_notes_are_in_order() -> None:
+    names = ["bar", "note length 1", "note length 1/2", "note length 3/2", "repeated note", "note length 4"]
+    ordered = ["bar", "note length 1/2", "note length 1", "note length 3/2", "note length 4", "repeated note"]
+    assert report.by_length(names) == ordered
 
 
 def test_the_command_times_what_is_trained_and_the_report_shows_it(

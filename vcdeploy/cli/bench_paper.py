@@ -91,6 +91,7 @@ def run(
             raise VcdeployError(f"no row {name!r} in {', '.join(each.name for each in chosen)}. "
                                 f"There are: {'; '.join(rows)}")  # fmt: skip
     torch.set_num_threads(threads)
+    trained = 0
     for experiment in chosen:
         for row, seed, config in runner.pending(experiment, scale, seeds, results, only):
             click.echo(f"{experiment.name} · {row.name} · D {config.dim} · seed {seed}", nl=False)
@@ -99,9 +100,16 @@ def run(
             except Interrupted as stop:
                 click.echo(f"\nstopped by {stop}, saved: the same command goes on")
                 ctx.exit(128 + stop.number)
+            except VcdeployError:
+                click.echo()  # what went wrong gets a line of its own
+                raise
+            trained += 1
             score = made["test"][experiment.score]
             click.echo(f" · test {score:.4f} · m {made['test']['m']:.3f} · rnn_d {made['test']['rnn_d']:.0f}"
                        f" · {made['cpu_seconds']:.0f} s of CPU")  # fmt: skip
+    if not trained:
+        click.echo(f"nothing to train: {results / scale} has all results asked for. To make them anew, give --results "
+                   "another folder")  # fmt: skip
 
 
 @paper.command(short_help="Render the results.")
@@ -122,7 +130,7 @@ def report(scale: str, results: Path) -> None:
         page = pages.page(experiment, scale, results)
         if page is not None:
             written[f"{experiment.name}.md"] = page.encode()
-        if any(row.series for row in experiment.rows):
+        if experiment.drawn:
             figure = plots.against_computation(experiment, scale, results)
             if figure is not None:
                 written[f"{experiment.name}.svg"] = picture(figure, "svg")
@@ -194,6 +202,47 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
             click.echo(f"{text} · left out: {name}: {why}", err=True)
     if untimed and (texts or len(untimed) == len(latency.TIMED)):
         raise VcdeployError(". ".join(f"{text}: {why}" for text, why in untimed.items()))
+
+
+@paper.command(short_help="Draw the paper's figures of m over a text.")
+@click.argument("figures", metavar="[FIGURE]...", nargs=-1)
+@_scale
+@_results
+@_runs
+def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> None:
+    """Draw each FIGURE that shows m over a text, from the trained models. [default: figure2, figure3 and figure5]
+
+    figure2 needs the models of `bits`, the others those of `europarl`. Figure 4 is drawn by `report`.
+    """
+    for module in ("torch", "safetensors", "matplotlib"):
+        extras.require(module, for_="vcdeploy bench paper trace")
+    from vcdeploy.bench import machine
+    from vcdeploy.bench.paper import results as files
+    from vcdeploy.bench.paper import tracing
+    from vcdeploy.bench.paper.experiments import EXPERIMENTS
+    from vcdeploy.files import write_atomically
+    from vcdeploy.versions import versions
+
+    known = {figure.name: (each, figure) for each in EXPERIMENTS.values() for figure in each.traced}
+    for name in figures:
+        if name not in known:
+            raise VcdeployError(f"no {name!r} is traced, but {', '.join(known)}")
+    for name in figures or known:
+        experiment, figure = known[name]
+        about, drawn = tracing.trace(experiment, figure, scale, results, runs)
+        place = results / scale / tracing.FOLDER
+        made = {
+            "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "scale": scale,
+            "machine": machine.describe(),
+            "versions": versions(machine.PACKAGES),
+        }
+        files.write(place / f"{name}.json", {**made, **about})
+        write_atomically(place / f"{name}.png", drawn)
+        click.echo(f"wrote {place / name}.png and .json")
+        for word in about["words"]:
+            click.echo(f"  {word['word']}")
 
 
 def _experiments(names: tuple[str, ...]) -> list[Experiment]:

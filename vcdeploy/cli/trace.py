@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from vcdeploy import analysis, extras, zoo
 from vcdeploy.analysis import Spent, Trace, Word
+from vcdeploy.analysis.numbers import numbers
 from vcdeploy.analysis.spending import RISE
 from vcdeploy.analysis.traces import blocks, changes_of
 from vcdeploy.cli.given import read_given
@@ -300,27 +301,7 @@ def _page(document: _Document) -> bytes:
 
 
 def _json(document: _Document) -> bytes:
-    def numbers(array: Any) -> Any:
-        return [None if each != each else each for each in array.tolist()] if array.ndim == 1 else array.tolist()
-
-    traces = [
-        {
-            "title": each.title,
-            "model": {key: each.config[key] for key in ("unit", "dim", "layers", "sharpness", "kind")},
-            **each.summary(),
-            "symbols": each.symbols,
-            **{key: numbers(getattr(each, key)) for key in ("m", "active", "probability", "entropy")},
-            **({"changes": changes_of(each, document.dimensions).tolist()} if document.dimensions else {}),
-        }
-        for each in document.traces
-    ]
-    whole = {
-        "traces": traces,
-        "dimensions": document.dimensions,
-        "classes": document.classes or {},
-        "words": [{"word": word.marked(), "times": word.count, "m": word.m.tolist()} for word in document.words or ()],
-    }
-    return (json.dumps(whole, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(numbers(*document), ensure_ascii=False) + "\n").encode()
 
 
 WRITERS: dict[str, Callable[[_Document], bytes]] = {

@@ -14,6 +14,7 @@ from vcdeploy.corpora.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]
 COUNTED = 6  # characters of a word that have a class of their own; the last is for those after it, too
+NOTE_LENGTH = "note length "  # and the length, in eighths, begins the name of such a class
 
 
 def classes(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
@@ -79,7 +80,7 @@ def _music(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
     for i, symbol in notes.items():
         common[music.length(symbol)] += int(counts[i])
     lengths = {
-        f"note length {length}": np.isin(ids, [i for i, s in notes.items() if music.length(s) == length])
+        f"{NOTE_LENGTH}{length}": np.isin(ids, [i for i, s in notes.items() if music.length(s) == length])
         for length, count in common.most_common()
         if count * 100 >= common.total()
     }

@@ -1,6 +1,6 @@
 """Penn Treebank by bits, with zero bits after every character: does the scheduler find where the characters are?"""
 
-from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale
+from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale, Traced
 
 
 def _rows(buffer: int, target: float) -> tuple[Row, ...]:
@@ -28,6 +28,14 @@ BITS = Experiment(
     },
     score="bits_per_character",
     classes=True,
+    traced=(
+        Traced(
+            "figure2",
+            'The bits of "the", and the higher dimensions (figure 2)',
+            tuple((f"VCRNN, {where}", "the") for where in ("no buffer", "8 buffer bits", "24 buffer bits")),
+            above=0.25,
+        ),
+    ),
     cited=(
         Cited("VCRNN-1000", 460, "1.720", beside="VCRNN, no buffer"),
         Cited("VCRNN-1000", 340, "1.848"),

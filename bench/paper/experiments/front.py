@@ -1,18 +1,19 @@
-"""Bits per character against microseconds per character: what a model says, and how long it takes to say it."""
+"""text8 again: a larger share of a smaller state, and dense units of more sizes, to be timed with those of text8."""
 
 from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
 FRONT = Experiment(
     name="front",
-    title="Bits against microseconds",
+    title="text8: a larger share of a smaller state",
     about="VCGRUs that spend a larger share of a smaller state than those of `text8`, on the same text and trained "
     "alike: the smaller has about the rnn_d of the GRU there, the larger twice that, and a GRU of its own beside it. "
-    "`vcdeploy bench paper time text8` then measures what each takes for a character.",
+    "One more GRU, of a size between, is there to be [timed](microseconds.md) with them.",
     settings={},
     rows=(
         Row("VCGRU, smaller", "vcgru", {"budget": 0.63}, times=0.7),
         Row("VCGRU, larger", "vcgru", {"budget": 0.63}, times=1.4),
         Row("GRU like the larger", "gru", matches="VCGRU, larger"),
+        Row("GRU, between", "gru", times=0.62),
     ),
     scales={
         "machine": Scale({"corpus": "text8-prefix", "dim": 256, "epochs": 3.0}, held_out=200_000),
