@@ -21,7 +21,7 @@ WIDTH = 120  # columns of the list
 def zoo(name: str | None, as_json: bool) -> None:
     """List the models that ship, or show the card of one.
 
-    Their names stand for them in vcdeploy sample, eval and bench, and in vcdeploy.load.
+    Their names stand for them wherever a MODEL is asked for, and in vcdeploy.load.
     """
     from rich.console import Console
 
