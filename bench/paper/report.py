@@ -62,10 +62,15 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     held = f"the first {size.held_out:,} characters" if size.held_out else "all"
     return (
         f"    {command}\n\n"
-        f"Scale `{scale}`: {read} of training text read {often} by {config['batch']} streams in segments of "
-        f"{config['bptt']}, Adam with {rate}; {held} of the validation and of the test text. "
+        f"Scale `{scale}`: {read} of training text read {often} by {_all(made, 'batch')} streams in segments of "
+        f"{_all(made, 'bptt')}, Adam with {rate}; {held} of the validation and of the test text. "
         f"{'Otherwise the' if len(rates) > 1 else 'The'} same for every row."
     )
+
+
+def _all(made: Results, name: str) -> str:
+    """The values that a setting has."""
+    return " or ".join(map(str, dict.fromkeys(each["config"][name] for each in made)))
 
 
 def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:

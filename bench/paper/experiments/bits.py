@@ -4,7 +4,10 @@ from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale, Trace
 
 
 def _rows(buffer: int, target: float) -> tuple[Row, ...]:
-    zeros, where = {"buffer": buffer}, f"{buffer} buffer bits" if buffer else "no buffer"
+    # Twelve characters to a segment: gradients have to reach over the zeros. As many bits to a step.
+    period = 8 + buffer
+    zeros = {"buffer": buffer, "bptt": 12 * period, "batch": 128 // period}
+    where = f"{buffer} buffer bits" if buffer else "no buffer"
     first = f"VCRNN, {where}"
     return (
         Row(first, "vcrnn", {**zeros, "target": target}),
@@ -18,12 +21,13 @@ BITS = Experiment(
     name="bits",
     title="Penn Treebank by bits",
     about="Every character is eight bits, alone or with a buffer of 8 or 24 zeros. The CRNN is told where characters "
-    "end; the VCRNN has to find out. The others have the rnn_d of the first VCRNN with the same buffer; the smaller "
-    "one spends a larger share of its state.",
-    settings={"corpus": "ptb", "kind": "bits", "bptt": 96},
+    "end; the VCRNN has to find out. The others are sized to the rnn_d of the first VCRNN with the same buffer; the "
+    "smaller one is asked for a larger share of its state, and may stay below it. Every segment is twelve "
+    "characters long.",
+    settings={"corpus": "ptb", "kind": "bits"},
     rows=(*_rows(0, 0.4), *_rows(8, 0.3), *_rows(24, 0.3)),
     scales={
-        "machine": Scale({"dim": 128, "epochs": 1.0, "batch": 16, "warmup": 100}, characters=500_000, held_out=50_000),
+        "machine": Scale({"dim": 128, "epochs": 1.0, "warmup": 100}, characters=500_000, held_out=50_000),
         "paper": Scale({"dim": 1000, "epochs": 10.0}),
     },
     score="bits_per_character",
