@@ -69,8 +69,9 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
 
 
 def _all(made: Results, name: str) -> str:
-    """The values that a setting has."""
-    return " or ".join(map(str, dict.fromkeys(each["config"][name] for each in made)))
+    """The values that a setting has: 4; 4 or 8; 4, 8 or 16."""
+    *others, last = map(str, dict.fromkeys(each["config"][name] for each in made))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
