@@ -72,9 +72,11 @@ def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
             for each, curve in curves.items():
                 _draw(panel, each, curve, series.index(each))
         for model in document["models"]:
-            below = kind(model) == "variable units"  # apart from the dense ones, where they meet
-            panel.annotate(str(model["dim"]), point(model), (0, -10 if below else 5), textcoords="offset points",
-                           ha="center", fontsize=6)  # fmt: skip
+            side = (
+                -1 if kind(model) == "variable units" else 1
+            )  # left or right: they stay apart where they meet
+            panel.annotate(str(model["dim"]), point(model), (6 * side, 2 * side), textcoords="offset points",
+                           ha="right" if side < 0 else "left", va="center", fontsize=6)  # fmt: skip
         panel.set_title(text)
         panel.set_xscale("log")
         panel.set_xlabel("microseconds per character")
