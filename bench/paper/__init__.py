@@ -9,5 +9,6 @@
 | results | the files of results, a run each |
 | report | results as Markdown, the paper's figures beside them |
 | latency | microseconds a character of the trained models of a text, measured in one interleaved run |
+| tracing | the figures of m over a text, from the trained models of an experiment |
 | plots | results as figures |
 """

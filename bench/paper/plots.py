@@ -72,9 +72,8 @@ def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
             for each, curve in curves.items():
                 _draw(panel, each, curve, series.index(each))
         for model in document["models"]:
-            side = (
-                -1 if kind(model) == "variable units" else 1
-            )  # left or right: they stay apart where they meet
+            # Left or right of its mark, so that the two kinds stay apart where they meet.
+            side = -1 if kind(model) == "variable units" else 1
             panel.annotate(str(model["dim"]), point(model), (6 * side, 2 * side), textcoords="offset points",
                            ha="right" if side < 0 else "left", va="center", fontsize=6)  # fmt: skip
         panel.set_title(text)

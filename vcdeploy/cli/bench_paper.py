@@ -6,7 +6,7 @@ import shlex
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -163,11 +163,10 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
         extras.require(module, for_="vcdeploy bench paper time")
     from rich.console import Console
 
-    from vcdeploy.bench import interleave, machine
+    from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
     from vcdeploy.bench.paper import results as files
     from vcdeploy.cli.bench import ended_by_sigterm
-    from vcdeploy.versions import versions
 
     for text in texts:
         if text not in latency.TIMED:
@@ -176,7 +175,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
     untimed: dict[str, str] = {}
     for text in texts or latency.TIMED:
         experiments = tuple(_experiments(latency.TIMED[text]))
-        about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+        made = _made(scale)
         with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
             try:
                 models, absent = latency.measure(experiments, scale, results, runs, settings, status.update)
@@ -184,11 +183,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
                 untimed[text] = str(error)
                 continue
         document = {
-            "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
-            "date": begun.isoformat(timespec="seconds"),
-            "scale": scale,
-            "machine": about_machine,
-            "versions": versions(machine.PACKAGES),
+            **made,
             "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
             "models": models,
             "left_out": absent,
@@ -216,12 +211,10 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
     """
     for module in ("torch", "safetensors", "matplotlib"):
         extras.require(module, for_="vcdeploy bench paper trace")
-    from vcdeploy.bench import machine
     from vcdeploy.bench.paper import results as files
     from vcdeploy.bench.paper import tracing
     from vcdeploy.bench.paper.experiments import EXPERIMENTS
     from vcdeploy.files import write_atomically
-    from vcdeploy.versions import versions
 
     known = {figure.name: (each, figure) for each in EXPERIMENTS.values() for figure in each.traced}
     for name in figures:
@@ -231,18 +224,25 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
         experiment, figure = known[name]
         about, drawn = tracing.trace(experiment, figure, scale, results, runs)
         place = results / scale / tracing.FOLDER
-        made = {
-            "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "scale": scale,
-            "machine": machine.describe(),
-            "versions": versions(machine.PACKAGES),
-        }
-        files.write(place / f"{name}.json", {**made, **about})
+        files.write(place / f"{name}.json", {**_made(scale), **about})
         write_atomically(place / f"{name}.png", drawn)
         click.echo(f"wrote {place / name}.png and .json")
         for word in about["words"]:
             click.echo(f"  {word['word']}")
+
+
+def _made(scale: str) -> dict[str, Any]:
+    """How, when and where a file of results comes about."""
+    from vcdeploy.bench import machine
+    from vcdeploy.versions import versions
+
+    return {
+        "command": shlex.join(["vcdeploy", *sys.argv[1:]]),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "scale": scale,
+        "machine": machine.describe(),
+        "versions": versions(machine.PACKAGES),
+    }
 
 
 def _experiments(names: tuple[str, ...]) -> list[Experiment]:
