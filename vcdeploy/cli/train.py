@@ -212,7 +212,7 @@ def _write_run(folder: Path, config: TrainConfig, world: int) -> None:
         "vcdeploy": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads, {world} processes",
+        "machine": f"{platform.system()} {platform.machine()}, threads: {torch.get_num_threads()}, processes: {world}",
         "config": config.to_json(),
     }
     write_atomically(folder / "run.json", (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
