@@ -114,11 +114,6 @@ class Experiment:
         if set(self.scales) != set(SCALES):
             raise VcdeployError(f"{self.name}: its scales must be {' and '.join(SCALES)}")
 
-    @property
-    def drawn(self) -> bool:
-        """Whether there is a figure of the score against rnn_d."""
-        return any(row.series for row in self.rows)
-
     def row(self, name: str) -> Row:
         return next(row for row in self.rows if row.name == name)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdeploy.analysis.pareto import front
-from vcdeploy.bench.paper import plots, results, tracing
+from vcdeploy.bench.paper import plots, results
 from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.corpora.classes import NOTE_LENGTH
@@ -31,7 +31,7 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         experiment.about,
         _how(experiment, scale, made),
         _scores(experiment, rows),
-        *(["![" + SCORES[experiment.score] + f" against rnn_d]({experiment.name}.svg)"] if experiment.drawn else []),
+        *_drawn(experiment, rows),
         *_cited(experiment),
     ]
     missing = [name for name, found in rows.items() if not found]
@@ -62,13 +62,13 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     held = f"the first {size.held_out:,} characters" if size.held_out else "all"
     return (
         f"    {command}\n\n"
-        f"Scale `{scale}`: {read} of training text read {often} by {_all(made, 'batch')} streams in segments of "
-        f"{_all(made, 'bptt')}, Adam with {rate}; {held} of the validation and of the test text. "
+        f"Scale `{scale}`: {read} of training text read {often} by {_values(made, 'batch')} streams in segments of "
+        f"{_values(made, 'bptt')}, Adam with {rate}; {held} of the validation and of the test text. "
         f"{'Otherwise the' if len(rates) > 1 else 'The'} same for every row."
     )
 
 
-def _all(made: Results, name: str) -> str:
+def _values(made: Results, name: str) -> str:
     """The values that a setting has: 4; 4 or 8; 4, 8 or 16."""
     *others, last = map(str, dict.fromkeys(each["config"][name] for each in made))
     return f"{', '.join(others)} or {last}" if others else last
@@ -113,6 +113,12 @@ def _cited(experiment: Experiment) -> Iterator[str]:
         yield f"The paper's figures are for its own sizes and data. {experiment.source}{also}"
 
 
+def _drawn(experiment: Experiment, rows: dict[str, Results]) -> Iterator[str]:
+    """The figure of the score against rnn_d, where a series of it has results."""
+    if any(row.series and rows[row.name] for row in experiment.rows):
+        yield f"![{SCORES[experiment.score]} against rnn_d]({experiment.name}.svg)"
+
+
 def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
     """Classes down, variable rows across; the mean over the seeds. cited: the paper's, by class."""
     variable = {name: found for name, found in rows.items() if found and "classes" in found[0]}
@@ -143,7 +149,7 @@ def by_length(names: Iterable[str]) -> list[str]:
 def _traced(experiment: Experiment, scale: str, folder: Path) -> Iterator[str]:
     """The figures that are there, and how they came about."""
     for figure in experiment.traced:
-        file = f"{tracing.FOLDER}/{figure.name}"
+        file = f"{results.TRACES}/{figure.name}"
         if not (folder / scale / f"{file}.json").exists():
             continue
         made = results.read(folder / scale / f"{file}.json")

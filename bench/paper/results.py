@@ -11,6 +11,8 @@ from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 
+TRACES = "traces"  # the folder of the figures of m over a text, beside those of the experiments
+
 
 def path(folder: Path, scale: str, experiment: str, row: str, seed: int) -> Path:
     plain = "".join(each if each.isalnum() or each in ".-" else "-" for each in row.lower())

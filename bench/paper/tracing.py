@@ -13,8 +13,6 @@ from vcdeploy.bench.paper.experiment import Experiment, Traced
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.loading import load
 
-FOLDER = "traces"  # beside the experiments' own
-
 
 def trace(experiment: Experiment, figure: Traced, scale: str, folder: Path, runs: Path) -> tuple[dict[str, Any], bytes]:
     """The numbers of a figure, and the figure as PNG; of each row the first seed whose model is here."""
@@ -33,5 +31,5 @@ def trace(experiment: Experiment, figure: Traced, scale: str, folder: Path, runs
     dimensions = None if figure.above is None else (round(figure.above * smallest) + 1, smallest)
     words = analysis.words(traces) if figure.words else None
     drawn = picture(strips(traces, dimensions, words), "png")
-    document = numbers(traces, None, None, words)
-    return {"figure": figure.name, "experiment": experiment.name, "panels": about, **document}, drawn
+    document = {"figure": figure.name, "experiment": experiment.name, "panels": about, **numbers(traces, words=words)}
+    return document, drawn

@@ -15,6 +15,8 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+import vcdeploy
+from vcdeploy import analysis
 from vcdeploy.analysis import cost
 from vcdeploy.analysis.plots import picture
 from vcdeploy.bench.paper import plots, report, results, run
@@ -24,7 +26,6 @@ from vcdeploy.bench.paper.matching import matched_dim
 from vcdeploy.cli import main
 from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.errors import VcdeployError
-from vcdeploy.training import checkpoint
 from vcdeploy.training.loop import Interrupted
 
 TINY = {"dim": 16, "batch": 4, "bptt": 20, "epochs": 3.0, "warmup": 5}
@@ -93,6 +94,7 @@ def bad(**changes: Any) -> Experiment:
         ({"rows": (Row("A", "rnn", matches="B"), Row("B", "vcrnn"))}, "no row before it"),
         ({"scales": {"machine": Scale({})}}, "must be machine and paper"),
         ({"source": ""}, "without their source"),
+        ({"traced": (Traced("figure9", "", (("VCGRU", "the"),)),)}, "figure9 shows 'VCGRU', which is no row"),
         ({"cited": (Cited("VCGRU-9", 9, "1.0", beside="VCGRU"),)}, "1 stand beside 'VCGRU', of which there are 0 rows"),
         ({"cited": (Cited("RNN-9", 9, "1.0", beside="RNN"), Cited("RNN-8", 8, "1.0", beside="RNN"))}, "2 stand beside"),
     ],
@@ -334,11 +336,8 @@ def test_a_figure_of_m_over_a_text(
     made = paper_file("machine", "traces", "figure0.json")
     assert made["panels"] == [{"row": "VCRNN", "seed": 0, "text": text} for text in ("the prime", "minister")]
     assert ["".join(each["symbols"]) for each in made["traces"]] == ["the prime", "minister"]
-    model = checkpoint.read(results.run_folder(Path("runs/paper"), "machine", "tiny", "VCRNN", 0) / "best.safetensors")
-    ids = torch.from_numpy(model.vocab.encode("minister"))[:, None]
-    with torch.no_grad():
-        m = model.build()(ids)[2][:, 0, 0]
-    assert [each[0] for each in made["traces"][1]["m"]] == pytest.approx(m.tolist(), abs=1e-5)
+    model = vcdeploy.load(results.run_folder(Path("runs/paper"), "machine", "tiny", "VCRNN", 0) / "best.safetensors")
+    assert made["traces"][1]["m"] == analysis.trace(model, "minister", changes=True).m.tolist()
     assert [word["word"].replace("-", "") for word in made["words"]] == ["the", "prime", "minister"]
     assert Path("docs/results/paper/machine/traces/figure0.png").read_bytes().startswith(b"\x89PNG")
     assert here("report").exit_code == 0

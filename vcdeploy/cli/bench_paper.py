@@ -130,10 +130,9 @@ def report(scale: str, results: Path) -> None:
         page = pages.page(experiment, scale, results)
         if page is not None:
             written[f"{experiment.name}.md"] = page.encode()
-        if experiment.drawn:
-            figure = plots.against_computation(experiment, scale, results)
-            if figure is not None:
-                written[f"{experiment.name}.svg"] = picture(figure, "svg")
+        figure = plots.against_computation(experiment, scale, results)
+        if figure is not None:
+            written[f"{experiment.name}.svg"] = picture(figure, "svg")
     times = {file.stem: files.read(file) for file in sorted((results / scale / TIMES).glob("*.json"))}
     if times:
         written[f"{TIMES}.md"] = pages.times(times).encode()
@@ -223,7 +222,7 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
     for name in figures or known:
         experiment, figure = known[name]
         about, drawn = tracing.trace(experiment, figure, scale, results, runs)
-        place = results / scale / tracing.FOLDER
+        place = results / scale / files.TRACES
         files.write(place / f"{name}.json", {**_made(scale), **about})
         write_atomically(place / f"{name}.png", drawn)
         click.echo(f"wrote {place / name}.png and .json")

@@ -1,4 +1,4 @@
-"""Europarl, Czech and German: bits per character against computation, for RNN, "guide" and "learn"."""
+"""Europarl: bits per character against computation, Czech and German, for RNN, "guide" and "learn"; m over a text."""
 
 from vcdeploy.bench.paper.experiment import Curve, Experiment, Row, Scale, Traced
 
