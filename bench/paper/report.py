@@ -232,7 +232,7 @@ def times(documents: Mapping[str, dict[str, Any]]) -> str:
 def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     """The section of one text."""
     models = document["models"]
-    on_fronts = _fronts(models)
+    on_fronts = fronts(models)
     experiments = list(dict.fromkeys(each["experiment"] for each in models))
     settings, machine, file = document["settings"], document["machine"], f"microseconds/{text}.json"
     head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters a call",
@@ -264,7 +264,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _fronts(models: Results) -> list[str]:
+def fronts(models: Results) -> list[str]:
     """Of each timed model, whether it is on the front of all, or of its kind."""
     found = [""] * len(models)
     kinds = [plots.kind(each) for each in models]

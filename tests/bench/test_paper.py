@@ -321,6 +321,9 @@ def test_results_without_models_are_left_as_they_are(
         result = here(*command)
         assert result.exit_code == 1 and "no trained model in runs/paper: tiny · VCGRU. Models don't" in result.output
     assert sorted(path.name for path in Path("docs/results/paper/machine").iterdir()) == ["tiny"]
+    assert here("report").exit_code == 0
+    assert "svg" not in Path("docs/results/paper/machine/tiny.md").read_text(), "no row belongs to a series"
+    assert not Path("docs/results/paper/machine/tiny.svg").exists()
 
 
 def test_a_figure_of_m_over_a_text(
@@ -345,6 +348,26 @@ def test_a_figure_of_m_over_a_text(
     assert "![m over a text](traces/figure0.png)" in page and "Models of seed 0; " in page
     result = here("trace", "figure9")
     assert result.exit_code == 1 and "no 'figure9' is traced, but figure2, figure3, figure5, figure0" in result.output
+
+
+def test_what_went_wrong_has_a_line_of_its_own(
+    tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
+    shutil.rmtree("docs")
+    other = (replace(tiny.rows[0], settings={"target": 0.2}),)
+    monkeypatch.setitem(EXPERIMENTS, "tiny", replace(tiny, rows=other))
+    result = here("run", "tiny")
+    assert result.exit_code == 1 and "D 16 · seed 0\n" in result.output and "target 0.4, now 0.2" in result.output
+
+
+def test_bits_that_a_table_shows_alike_are_no_gain() -> None:
+    """A slower model is not on the front for bits in the fourth place."""
+    models = [
+        {"series": "VCGRU", "microseconds": {"sequence": time}, "bits": bits}
+        for time, bits in ((1.0, 1.9984), (2.0, 1.9981), (3.0, 1.9974))
+    ]
+    assert report.fronts(models) == ["of all", "", "of all"]
 
 
 def test_a_row_that_follows_from_another_asks_for_that_first(tiny: Experiment, here: Callable[..., Result]) -> None:
