@@ -4,10 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNNABLE := .venv/runnable
 INSTALLED := .venv/installed
-NATIVE := CMakeLists.txt $(shell find plugins -name CMakeLists.txt -o -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
+SOURCES := $(shell find plugins -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
+NATIVE := CMakeLists.txt $(SOURCES) $(shell find plugins -name CMakeLists.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pictures fuzz ptxas lint format clean
+.PHONY: help setup demo test docs pictures fuzz ptxas lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,18 +26,22 @@ $(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $(RUNNABLE) $@
 
-demo: $(RUNNABLE)  ## install what runs models, then see one write, a tune by another, and how fast that is
+demo: $(RUNNABLE)  ## install what runs models; generate a text and a tune, run a short benchmark
 	$(BIN)/vcdeploy sample --prime "The prime min" --temperature 0.5 --show-compute
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.abc
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.mid
 	@cat runs/demo/tune.abc
-	$(BIN)/vcdeploy bench english --quick --contenders native > runs/demo/bench.txt
+	$(BIN)/vcdeploy bench english --quick --engines native > runs/demo/bench.txt
 	@sed '$$d' runs/demo/bench.txt  # its last line is JSON
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest
 
-pictures: setup  ## draw the pictures of the README anew
+docs: setup  ## build the documentation site in build/site; open build/site/index.html
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+pictures: setup  ## draw the pictures of the README
 	$(BIN)/python docs/pictures/sample.py
 
 fuzz: setup  ## load thousands of damaged model files, with the native code built to stop at any bad access
@@ -49,8 +54,8 @@ fuzz: setup  ## load thousands of damaged model files, with the native code buil
 	$(BIN)/python tests/fuzz.py --count 300 --backend onnxruntime
 	$(BIN)/python tests/fuzz.py --count 300 --backend torch
 
-# Every architecture, one after the other: a minute or two of processor time, unless the tests have done it.
-ptxas:  ## compile the CUDA kernels for every GPU and note what ptxas says (docs/results/ptxas.md); needs nvcc
+# Minutes of processor time for all architectures. The tests compile again only if the sources changed since.
+ptxas:  ## compile the CUDA kernels for every GPU architecture and write docs/results/ptxas.md; needs nvcc
 	mkdir -p build
 	$(PYTHON) plugins/tensorrt/ptxas.py > build/ptxas.md
 	mv build/ptxas.md docs/results/ptxas.md
@@ -59,10 +64,18 @@ lint: setup  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(SOURCES)
+	rm -rf build/layers && mkdir -p build/layers
+	cp -r vcdeploy build/layers/vcdeploy
+	cp -r export bench build/layers/vcdeploy/
+	cd build/layers && PYTHONPATH=$$($(abspath $(BIN)/python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		$(abspath $(BIN)/python) -S -c 'from importlinter.cli import lint_imports_command as run; run()' \
+		--config $(abspath pyproject.toml) --no-cache
 
-format: setup  ## write the code in the one style
+format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(SOURCES)
 
 clean:  ## remove what was built, .venv included
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

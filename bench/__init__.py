@@ -1,16 +1,17 @@
 """Benchmarks, imported as vcdeploy.bench: models at hand against dense ones of their size, in interleaved runs.
 
-| module | subject |
+| module | content |
 |---|---|
 | run | one run, from models to a document |
 | full, design | the full report: how its parts are measured and kept, and what they are |
 | summary | the full report as words, tables and figures |
+| jsonl | files of JSON Lines |
 | compare, fits | what has changed between two runs; exponents |
-| subject | the model at hand, made up or trained, and what it reads |
-| contenders, peers | what runs a model, and what can't here; int8 and compiled forms of dense ones |
+| models | the model at hand, synthetic or trained, and what it reads |
+| engines, peers | what runs a model, and what can't here; int8 and compiled forms of dense ones |
 | scenarios | what is timed: steps, sequences, generating |
 | traffic | the weights a step reads, in bytes |
-| worker | the process of one contender |
+| worker | the process of one engine |
 | interleave | the workers' rounds |
 | report | from times to a document and tables |
 | machine, energy | what it ran on, and what that took |

@@ -1,7 +1,7 @@
 """Two documents of `vcdeploy bench`, an old and a new one: which ratios to the dense baseline have changed.
 
 Times change with the machine's mood from day to day; ratios within one interleaved run hardly do. So only these are
-compared, for every contender that both documents measured in the same circumstances.
+compared, for every engine that both documents measured in the same circumstances.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.table import Table
+
 from vcdeploy.bench import full
 from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import is_variable
 
 THRESHOLD = 0.10
 SAME_MACHINE = ("processor", "system", "cores", "caches")
 
 
 class Place(NamedTuple):
-    """A contender and its circumstances. part: of a full report, else empty."""
+    """An engine and its circumstances. part: of a full report, else empty."""
 
     part: str
     model: str
@@ -29,20 +32,20 @@ class Place(NamedTuple):
     threads: int
     steps: int
     scenario: str
-    contender: str
+    engine: str
     baseline: str
 
 
 class Change(NamedTuple):
-    """The ratios of one place then and now: how many times as fast as the baseline.
+    """The speedups of one place vs the baseline, then and now.
 
-    firm: whether both documents expect another run to find the same (vcdeploy.bench.report.tell_firm).
+    reproducible: whether both documents expect another run to find the same (vcdeploy.bench.report.mark_reproducible).
     """
 
     place: Place
     old: float
     new: float
-    firm: bool
+    reproducible: bool
 
     @property
     def times(self) -> float:
@@ -59,33 +62,35 @@ class Comparison:
     remarks: list[str] = field(default_factory=list)
 
     @property
-    def firm(self) -> list[Change]:
-        return [each for each in self.changes if each.firm]
+    def reproducible(self) -> list[Change]:
+        return [each for each in self.changes if each.reproducible]
 
     @property
     def regressions(self) -> list[Change]:
-        return [each for each in self.firm if each.times > 1 + self.threshold]
+        return [each for each in self.reproducible if each.times > 1 + self.threshold]
 
     @property
     def improvements(self) -> list[Change]:
-        return [each for each in self.firm if each.times < 1 / (1 + self.threshold)]
+        return [each for each in self.reproducible if each.times < 1 / (1 + self.threshold)]
 
     @property
     def widest(self) -> float:
-        """The largest firm change in either direction, as a factor above 1."""
-        return max((max(each.times, 1 / each.times) for each in self.firm), default=1.0)
+        """The largest reproducible change in either direction, as a factor above 1."""
+        return max((max(each.times, 1 / each.times) for each in self.reproducible), default=1.0)
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A document of `vcdeploy bench`, --quick or --full."""
+    """A document of `vcdeploy bench run` or `report`."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
     except ValueError as error:
         raise VcdeployError(f"{file} is no JSON ({error}): give what `vcdeploy bench --json FILE` wrote") from error
-    if not isinstance(document, dict) or not ("parts" in document or "contenders" in document):
-        raise VcdeployError(f"{file} is no document of `vcdeploy bench`: give what --json or --full wrote")
+    if not isinstance(document, dict) or not ("parts" in document or "engines" in document):
+        raise VcdeployError(
+            f"{file} is no document of `vcdeploy bench`: give what --json or `vcdeploy bench report` wrote"
+        )
     return document
 
 
@@ -95,32 +100,32 @@ def compare(old: dict[str, Any], new: dict[str, Any], threshold: float = THRESHO
     if old.get("kind") != new.get("kind"):
         then, now = _without_parts(then), _without_parts(now)
     common = [
-        Change(place, then[place][0], ratio, firm and then[place][1])
-        for place, (ratio, firm) in now.items()
+        Change(place, then[place][0], ratio, reproducible and then[place][1])
+        for place, (ratio, reproducible) in now.items()
         if place in then
     ]
     if not common:
         raise VcdeployError(
             "the two documents have nothing in common: the same model or --unit, --dim and --share, --batch, "
-            "--threads, --steps, scenarios and contenders must be in both"
+            "--threads, --steps, scenarios and engines must be in both"
         )
     return Comparison(common, threshold, list(_remarks(old, new)))
 
 
 def ratios(document: dict[str, Any]) -> Iterator[tuple[Place, tuple[float, bool]]]:
-    """Every ratio of a document to a dense baseline, but those of the baselines themselves, and whether it is firm."""
+    """Every ratio of a document to a dense baseline, except the baselines' own, and whether it is reproducible."""
     for part in document["parts"] if document.get("kind") == full.KIND else [document]:
         settings, name = part["settings"], part.get("part", "")
-        by_name = {each["name"]: each for each in part["contenders"]}
-        for each in part["contenders"]:
+        by_name = {each["name"]: each for each in part["engines"]}
+        for each in part["engines"]:
             against = each.get("baseline", part.get("baseline"))
             if each["name"] == against:
                 continue
             for scenario, found in each["scenarios"].items():
-                ratio = found.get("calm_ratio", found.get("ratio"))  # an older document has the second alone
+                ratio = found.get("fastest_ratio", found.get("ratio"))  # an older document has the second alone
                 if ratio is not None:
                     place = _place(part, name, settings, scenario, each, by_name[against])
-                    yield place, (ratio, found.get("firm", True))
+                    yield place, (ratio, found.get("reproducible", True))
 
 
 def _place(
@@ -128,20 +133,20 @@ def _place(
     name: str,
     settings: dict[str, Any],
     scenario: str,
-    contender: dict[str, Any],
+    engine: dict[str, Any],
     baseline: dict[str, Any],
 ) -> Place:
-    model, share = part.get("model"), contender.get("share", settings.get("share"))
+    model, share = part.get("model"), engine.get("share", settings.get("share"))
     if model is None:
-        source = f"{contender['beside']}-{contender['dim']}"
+        source = f"{engine['beside']}-{engine['dim']}"
     else:
-        made_up = model["source"] == "random weights"
-        source = f"{model['unit']}-{model['dim']}" if made_up else model["source"]
-    variable = contender["unit"].startswith("vc")
+        synthetic = model["source"] == "random weights"
+        source = f"{model['unit']}-{model['dim']}" if synthetic else model["source"]
+    variable = is_variable(engine["unit"])
     return Place(
         name, source, "–".join(f"{each:g}" for each in dict.fromkeys(share)) if share and variable else "",
         1 if scenario == "generate" else settings["batch"], settings["threads"],
-        settings["steps"] if scenario == "sequence" else 1, scenario, contender.get("label", contender["name"]),
+        settings["steps"] if scenario == "sequence" else 1, scenario, engine.get("label", engine["name"]),
         baseline.get("label", baseline["name"]),
     )  # fmt: skip
 
@@ -167,3 +172,36 @@ def _remarks(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 def _said(value: Any) -> str:
     return ", ".join(f"{name} {size}" for name, size in value.items()) if isinstance(value, dict) else str(value)
+
+
+def table(found: Comparison, then: str, now: str) -> Table:
+    """Every ratio that both runs have; then, now: the dates of the two."""
+    table = Table(title=f"speedup vs the baseline: {then} and {now}", box=None, pad_edge=False,
+                  title_justify="left", title_style="bold", header_style="dim")  # fmt: skip
+    for header in ("part", "model", "m", "B", "threads", "", "engine", "against"):
+        table.add_column(header, no_wrap=True)
+    for header in ("old", "new", "old/new"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("")
+    for change in found.changes:
+        place = change.place
+        word = "SLOWER" if change in found.regressions else "faster" if change in found.improvements else ""
+        word = word if change.reproducible else "≈"
+        table.add_row(place.part, place.model, place.share, str(place.batch), str(place.threads), place.scenario,
+                      place.engine, place.baseline, f"{change.old:.2f}", f"{change.new:.2f}", f"{change.times:.3f}",
+                      word)  # fmt: skip
+    return table
+
+
+def remarks(found: Comparison) -> list[str]:
+    """The lines below the table: what else differs, and the counts."""
+    loose = len(found.changes) - len(found.reproducible)
+    lines = list(found.remarks)
+    if loose:
+        lines.append(f"≈: {loose} ratios that another run may not reproduce; not judged (docs/bench.md)")
+    lines.append(
+        f"{len(found.reproducible)} reproducible ratios are in both; {len(found.regressions)} slower and "
+        f"{len(found.improvements)} faster by more than {100 * found.threshold:g} %; "
+        f"the widest change is {100 * (found.widest - 1):.1f} %"
+    )
+    return lines

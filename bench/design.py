@@ -1,7 +1,7 @@
 """The design of a full report: which parts it has, and what each varies around a base point.
 
 Not every combination is measured. The base is a VCGRU, batch 1, one thread, m evenly spread over 0.2 to 0.6; a part
-varies one or two things, and has the dense models that its ratios refer to among its own contenders.
+varies one or two things, and has the dense models that its ratios refer to among its own engines.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vcdeploy.bench import contenders as known
-from vcdeploy.bench.contenders import CUSTOM_OP, DENSE, Contender
+from vcdeploy.bench import engines as known
+from vcdeploy.bench.engines import CUSTOM_OP, Engine
 from vcdeploy.bench.scenarios import COLD
+from vcdeploy.spec import UNITS, VARIABLE_UNITS
 
 Share = tuple[float, float]
 
-UNITS = ("vcrnn", "vcgru", "vclstm")
 BASE_UNIT, BASE_SHARE = "vcgru", (0.2, 0.6)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SIZES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # of the largest D
@@ -26,25 +26,25 @@ TAIL_ROUNDS = 100  # of a hundredth of the steps each
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender at a size and, where it is a variable unit, with shares; unit: the variable one it stands beside."""
+    """An engine at a size and, where it is a variable unit, with shares; unit: the variable one it stands beside."""
 
     label: str
-    contender: Contender
+    engine: Engine
     unit: str
     dim: int
     share: Share
     baseline: str
 
     @classmethod
-    def of(cls, contender: Contender, unit: str, dim: int, share: Share) -> Entry:
+    def of(cls, engine: Engine, unit: str, dim: int, share: Share) -> Entry:
         place = f"{unit}-{dim}"
-        varied = f", m {share[0]:g}" if contender.variable and share[0] == share[1] else ""
-        renamed = replace(contender, name=f"{place}{varied}: {contender.name}", file=_file(contender, dim, share))
-        return cls(contender.name, renamed, unit, dim, share, f"{place}: onnxruntime {DENSE[unit][0]}")
+        varied = f", m {share[0]:g}" if engine.variable and share[0] == share[1] else ""
+        renamed = replace(engine, name=f"{place}{varied}: {engine.name}", file=_file(engine, dim, share))
+        return cls(engine.name, renamed, unit, dim, share, f"{place}: onnxruntime {UNITS[unit].dense[0]}")
 
 
-def _file(contender: Contender, dim: int, share: Share) -> str:
-    return f"{dim}-{share[0]:g}-{share[1]:g}-{contender.file}" if contender.variable else f"{dim}-{contender.file}"
+def _file(engine: Engine, dim: int, share: Share) -> str:
+    return f"{dim}-{share[0]:g}-{share[1]:g}-{engine.file}" if engine.variable else f"{dim}-{engine.file}"
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
         Part(
             f"unit-{unit}",
             f"{unit.upper()} by precision and size",
-            f"precision and D; {unit.upper()}, beside the dense {DENSE[unit][0].upper()} of each size",
+            f"precision and D; {unit.upper()}, beside the dense {UNITS[unit].dense[0].upper()} of each size",
             tuple(_entries([*_native(unit), *_dense(unit)], unit, (dim // 4, half, dim))),
             ("sequence",),
         )
-        for unit in UNITS
+        for unit in VARIABLE_UNITS
     ]
     found.append(
         Part(
             "backend", "By backend", "what runs the same file: our kernels, ONNX Runtime with our op, without it",
-            tuple(each for unit in UNITS for each in _entries(_backends(unit), unit, (half,))),
+            tuple(each for unit in VARIABLE_UNITS for each in _entries(_backends(unit), unit, (half,))),
         )
     )  # fmt: skip
     found += [
@@ -97,13 +97,13 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
     around = tuple(_entries(few, BASE_UNIT, (half, dim)))
     found.append(Part("batch", f"{BATCH} sequences at once", "the batch", around, batch=BATCH))
     found += [
-        Part(f"threads-{count}", f"{count} threads", "threads, of every contender", around, threads=count)
+        Part(f"threads-{count}", f"{count} threads", "threads, of every engine", around, threads=count)
         for count in sorted({min(2, cores), cores} - {1})
     ]
-    writing = [*_native(BASE_UNIT), *few[3:]]
+    generating = [*_native(BASE_UNIT), *few[3:]]
     found.append(
-        Part("writing", "Writing", "what is done: each symbol is chosen from the prediction before",
-             tuple(_entries(writing, BASE_UNIT, (half, dim))), ("generate",))
+        Part("generation", "Generation", "what is done: each symbol is sampled from the prediction before",
+             tuple(_entries(generating, BASE_UNIT, (half, dim))), ("generate",))
     )  # fmt: skip
     found.append(
         Part("size", "Cost against D", "D",
@@ -125,28 +125,26 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
     return found
 
 
-def _native(unit: str) -> list[Contender]:
-    return [each for each in known.contenders(unit) if each.engine == "native"]
+def _native(unit: str) -> list[Engine]:
+    return [each for each in known.engines(unit) if each.runtime == "native"]
 
 
-def _dense(unit: str) -> list[Contender]:
-    return _chosen(unit, f"onnxruntime {DENSE[unit][0]}")
+def _dense(unit: str) -> list[Engine]:
+    return _chosen(unit, f"onnxruntime {UNITS[unit].dense[0]}")
 
 
-def _backends(unit: str) -> list[Contender]:
-    engine = "onnxruntime"
-    plain = _chosen(unit, "native f32", "native int8 + table", f"{engine} {CUSTOM_OP}")
-    return [*plain, known.narrow_op(unit, "int8"), *_chosen(unit, f"{engine} function", f"{engine} bucketed"),
+def _backends(unit: str) -> list[Engine]:
+    runtime = "onnxruntime"
+    plain = _chosen(unit, "native f32", "native int8 + table", f"{runtime} {CUSTOM_OP}")
+    return [*plain, known.narrow_op(unit, "int8"), *_chosen(unit, f"{runtime} function", f"{runtime} bucketed"),
             *_dense(unit)]  # fmt: skip
 
 
-def _chosen(unit: str, *names: str) -> list[Contender]:
-    return known.choose(known.contenders(unit), names)
+def _chosen(unit: str, *names: str) -> list[Engine]:
+    return known.choose(known.engines(unit), names)
 
 
-def _entries(
-    contenders: Sequence[Contender], unit: str, dims: Sequence[int], share: Share = BASE_SHARE
-) -> Iterator[Entry]:
+def _entries(engines: Sequence[Engine], unit: str, dims: Sequence[int], share: Share = BASE_SHARE) -> Iterator[Entry]:
     for dim in dims:
-        for each in contenders:
+        for each in engines:
             yield Entry.of(each, unit, dim, share)

@@ -16,7 +16,7 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
-from vcdeploy.bench import design, energy, interleave, machine, report, subject
+from vcdeploy.bench import design, energy, interleave, machine, models, report
 from vcdeploy.bench.design import Part
 from vcdeploy.bench.run import Entrant, measure, silent
 from vcdeploy.errors import VcdeployError
@@ -24,9 +24,9 @@ from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
 DIM, ROUNDS, VISITS, SECONDS, TAIL = 1024, 10, 3, 0.006, 100_000
-# Of the figures of a contender, what the whole report keeps.
-KEPT = ("calm", "calm_ratio", "firm", "visits", "p50", "p90", "p99", "symbols_per_second", "calls", "steps", "m",
-        "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
+# Of the figures of an engine, what the whole report keeps.
+KEPT = ("fastest", "fastest_ratio", "reproducible", "visits", "p50", "p90", "p99", "symbols_per_second", "calls",
+        "steps", "m", "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
 KIND = "full"  # what tells a full report's JSON from a plain one's
 
 
@@ -41,9 +41,9 @@ def run(
     command: str = "",
     tell: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """The document of `vcdeploy bench --full`. Visits that the folder holds are not measured again.
+    """The document of `vcdeploy bench report`. Visits that the folder holds are not measured again.
 
-    dim: the largest D. rounds: of each visit. tail: steps of the tail's contenders. only: names of parts; the document
+    dim: the largest D. rounds: of each visit. tail: steps of the tail's engines. only: names of parts; the document
     has these and all that were measured before. Settings, machine and versions must be those the folder was begun with.
     """
     cores = os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
@@ -55,7 +55,7 @@ def run(
     begun = _begin(folder, settings, command)
     wanted = [(number, each) for number in range(VISITS) for each in parts if not only or each.name in only]
     wanted = [(number, each) for number, each in wanted if number < _visits(each)]
-    subjects: dict[tuple[str, int, design.Share], subject.Subject] = {}
+    made: dict[tuple[str, int, design.Share], models.BenchModel] = {}
     for place, (number, part) in enumerate(wanted):
         file = _file(folder, part, number)
         if file.exists():
@@ -64,7 +64,7 @@ def run(
         def told(line: str, before: str = f"{place + 1} of {len(wanted)}, {part.name}: ") -> None:
             tell(before + line)
 
-        measured = _measure(part, rounds, seed, subjects, told)
+        measured = _measure(part, rounds, seed, made, told)
         write_atomically(file, (json.dumps(measured, indent=1, ensure_ascii=False) + "\n").encode())
     files = {each.name: [_file(folder, each, number) for number in range(_visits(each))] for each in parts}
     missing = [name for name, visits in files.items() if not all(file.exists() for file in visits)]
@@ -75,6 +75,11 @@ def run(
         if name not in missing
     ]
     return {**begun, "energy": energy.fault(), "parts": found, "missing": missing}
+
+
+def done(folder: Path) -> int:
+    """How many runs a folder holds."""
+    return len(list((folder / "parts").glob("*.json")))
 
 
 def _visits(part: Part) -> int:
@@ -135,17 +140,17 @@ def _measure(
     part: Part,
     rounds: int,
     seed: int,
-    subjects: dict[tuple[str, int, design.Share], subject.Subject],
+    made: dict[tuple[str, int, design.Share], models.BenchModel],
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     entrants = []
     for each in part.entries:
         at = (each.unit, each.dim, each.share)
-        if at not in subjects:
-            subjects[at] = subject.synthetic(each.unit, each.dim, *each.share, seed)
+        if at not in made:
+            made[at] = models.synthetic(each.unit, each.dim, *each.share, seed)
         about = {"label": each.label, "beside": each.unit, "dim": each.dim,
-                 "share": list(each.share) if each.contender.variable else None}  # fmt: skip
-        entrants.append(Entrant(each.contender, subjects[at], each.baseline, about))
+                 "share": list(each.share) if each.engine.variable else None}  # fmt: skip
+        entrants.append(Entrant(each.engine, made[at], each.baseline, about))
     cores = sorted(os.sched_getaffinity(0))[-part.threads :] if hasattr(os, "sched_getaffinity") else None
     settings = interleave.Settings(
         part.scenarios,
@@ -158,7 +163,7 @@ def _measure(
         cores,
         0,
     )
-    streams = subject.random_streams(len(subject.SYMBOLS), part.batch, subject.STREAM, seed)
+    streams = models.random_streams(len(models.SYMBOLS), part.batch, models.STREAM, seed)
     load, date, began = machine.describe()["load"], datetime.now(timezone.utc), monotonic()
     figures, left_out = measure(entrants, streams, settings, tell)
     return {
@@ -172,7 +177,7 @@ def _measure(
             "scenarios": list(part.scenarios), "steps": design.STEPS, "batch": part.batch, "threads": part.threads,
             "rounds": settings.rounds, "calls": part.calls,
         },
-        "contenders": figures,
+        "engines": figures,
         "left_out": left_out,
     }  # fmt: skip
 
@@ -183,28 +188,28 @@ def _together(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
     whole["seconds"] = round(sum(each["seconds"] for each in visits), 1)
     whole["load"] = max((each["load"] for each in visits if each["load"] is not None), default=None)
     whole["settings"]["visits"] = len(visits)
-    by_name = [{contender["name"]: contender for contender in each["contenders"]} for each in visits]
-    whole["contenders"] = [each for each in whole["contenders"] if all(each["name"] in others for others in by_name)]
+    by_name = [{engine["name"]: engine for engine in each["engines"]} for each in visits]
+    whole["engines"] = [each for each in whole["engines"] if all(each["name"] in others for others in by_name)]
     for each in visits[1:]:
         whole["left_out"] |= each["left_out"]
-    for contender in whole["contenders"]:
-        for name, found in contender["scenarios"].items():
-            alike = [others[contender["name"]]["scenarios"][name] for others in by_name]
+    for engine in whole["engines"]:
+        for name, found in engine["scenarios"].items():
+            alike = [others[engine["name"]]["scenarios"][name] for others in by_name]
             found["rounds"] = [took for each in alike for took in each["rounds"]]
             found["visits"] = [min(each["rounds"]) for each in alike]
             found |= {key: sum(each[key] for each in alike) for key in ("calls", "steps")}
             for key in ("p50", "p90", "p99", "symbols_per_second", "joules"):
                 if key in found:
                     found[key] = report.rounded(median(each[key] for each in alike))
-    report.tell_calm(whole["contenders"])
+    report.mark_fastest(whole["engines"])
     return whole
 
 
 def _brief(part: dict[str, Any], cores: int) -> dict[str, Any]:
     """A part with the figures of a report; its own file has those of single rounds, too, and all ratios."""
-    report.tell_firm(part["contenders"], part["settings"]["threads"], cores)
-    for contender in part["contenders"]:
-        scenarios = contender["scenarios"]
+    report.mark_reproducible(part["engines"], part["settings"]["threads"], cores)
+    for engine in part["engines"]:
+        scenarios = engine["scenarios"]
         for name, found in scenarios.items():
             scenarios[name] = {key: found[key] for key in KEPT if key in found}
     return part

@@ -20,12 +20,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdeploy import extras, plugin_build, tensorrt_plugin
+from vcdeploy import extras
 from vcdeploy.bench import machine
 from vcdeploy.errors import VcdeployError
+from vcdeploy.gpu import plugin_build, plugin_files
+from vcdeploy.spec import TENSORRT_PRECISIONS, VARIABLE_UNITS
 from vcdeploy.versions import versions
 
-UNITS, PRECISIONS, PATHS = ("vcrnn", "vcgru", "vclstm"), ("f32", "f16"), ("block", "cluster", "grid", "grid-off-chip")
+PATHS = ("block", "cluster", "grid", "grid-off-chip")
 AUTO = "auto"  # the path that the plugin takes by itself
 SIZES = (7, 97, 256, 1024)  # dimensions: odd ones, and those that each path is for
 QUICK_SIZES = (97,)
@@ -49,7 +51,7 @@ class Step:
 
 def missing() -> list[str]:
     """What is not here and is needed, each with the way to get it."""
-    from vcdeploy.runtime import cuda
+    from vcdeploy.gpu import cuda
 
     found = []
     if (fault := cuda.fault()) is not None:
@@ -59,7 +61,7 @@ def missing() -> list[str]:
             extras.require(module, for_="the check")
         except VcdeployError as error:
             found.append(str(error))
-    if tensorrt_plugin.library() is None:
+    if plugin_files.library() is None:
         try:
             plugin_build.find_toolchain()
         except VcdeployError as error:
@@ -72,7 +74,7 @@ def plan(quick: bool) -> list[str]:
     sizes = ", ".join(map(str, QUICK_SIZES if quick else SIZES))
     return [
         "build the plugin, where it is not built yet",
-        f"build engines of {', '.join(UNITS)} in {', '.join(PRECISIONS)} with {sizes} dimensions",
+        f"build engines of {', '.join(VARIABLE_UNITS)} in {', '.join(TENSORRT_PRECISIONS)} with {sizes} dimensions",
         f"hold every step of them to PyTorch, on the paths {', '.join((AUTO, *PATHS))}",
         "capture a CUDA graph of the step, and compare its text with the native kernels'",
         "hold ONNX Runtime's CUDA and TensorRT providers to PyTorch",
@@ -102,8 +104,8 @@ def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, 
 
     if note("plugin", _build).state == "passed":
         for dim in QUICK_SIZES if quick else SIZES:
-            for unit in UNITS:
-                for precision in PRECISIONS:
+            for unit in VARIABLE_UNITS:
+                for precision in TENSORRT_PRECISIONS:
                     for path in (AUTO, *PATHS):
                         case = {"unit": unit, "dim": dim, "precision": precision, "path": path}
                         note(f"tensorrt {unit}-{dim} {precision} {path}", _trial, "tensorrt", **case)
@@ -121,7 +123,7 @@ def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, 
 
 
 def _build(name: str) -> Step:
-    if (found := tensorrt_plugin.library()) is not None:
+    if (found := plugin_files.library()) is not None:
         return Step(name, "passed", f"{found.name} is here")
     try:
         return Step(name, "passed", f"built {plugin_build.build(None, lambda _: None).name}")
@@ -171,7 +173,7 @@ def _measure(name: str, share: str, quick: bool) -> Step:
         document = json.loads(file.read_text())
     ratios = (
         f"{each['name']} {each['scenarios']['step']['ratio']:.1f}"
-        for each in document["contenders"]
+        for each in document["engines"]
         if "step" in each["scenarios"]
     )
     return Step(name, "passed", f"times of {document['baseline']}: {', '.join(ratios)}", document)
@@ -206,7 +208,7 @@ def text(report: dict[str, Any]) -> str:
         detail = step["detail"].replace("|", "/").replace("\n", " ")
         lines.append(f"| {step['name']} | {step['state']} | {detail} |")
     for step in report["steps"]:
-        if "contenders" in step["data"]:
+        if "engines" in step["data"]:
             lines += ["", f"## {step['name']}", "", *_speeds(step["data"])]
     return "\n".join(lines) + "\n"
 
@@ -221,7 +223,7 @@ def _speeds(document: dict[str, Any]) -> list[str]:
         "| | | m | wall p50 | p90 | p99 | GPU p50 | p99 | times | MB a step | bandwidth |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for each in document["contenders"]:
+    for each in document["engines"]:
         for name, found in each["scenarios"].items():
             times = [f"{found[key]:.1f}" for key in ("p50", "p90", "p99")]
             on_gpu = [f"{found['device'][key]:.1f}" for key in ("p50", "p99")]

@@ -13,12 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
-from vcdeploy.bench import subject
+from vcdeploy.bench import models
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import check_runtime
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import loading, sources
+from vcdeploy.runtime.sampling import Sampling
 
 BATCHES = (1, 4)  # with one sequence, a block of the grid may go on alone
 LENGTH = 200  # symbols whose text is compared
@@ -38,12 +40,12 @@ def main(case: dict[str, Any]) -> dict[str, Any]:
 
 def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[str, str]:
     """State and detail; data gets what was found on the way."""
-    made = subject.synthetic(case["unit"], case["dim"], 0.05, 0.95, seed=1)
+    made = models.synthetic(case["unit"], case["dim"], 0.05, 0.95, seed=1)
     file = folder / "model.onnx"
     made.write(file, precision=case["precision"])
-    runner = _engine(file) if case["backend"] == "tensorrt" else loading.load(file, case["backend"])._runner
+    runner = _engine(file) if case["backend"] == "tensorrt" else loading.load(file, case["backend"]).runner
     data["runs"] = runner.detail
-    network = loading.network_of(file.read_bytes(), str(file))
+    network = sources.network_of(file.read_bytes(), str(file))
     differences = [each for batch in BATCHES for each in check_runtime(f"B = {batch}", runner, network, batch)]
     data["differences"] = [asdict(each) for each in differences]
     for each in differences:
@@ -54,21 +56,21 @@ def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[st
         return "failed", runner.detail
     if case["backend"] == "tensorrt" and case["precision"] == "f32":
         wanted = list(loading.load(file, "native").generate([0], LENGTH, seed=1))
-        if list(runner.generate([0], LENGTH, seed=1)) != wanted:
+        if [token.id for token in runner.generate(np.array([0]), LENGTH, Sampling(seed=1))] != wanted:
             return "failed", "its text is not the native kernels'"
     return "passed", runner.detail
 
 
 def _engine(file: Path) -> Any:
-    from vcdeploy import tensorrt_plugin
-    from vcdeploy.export.engine import build_engine
-    from vcdeploy.export.plugin_graph import plugin_graph
-    from vcdeploy.runtime.tensorrt import TensorRtModel
+    from vcdeploy.gpu import plugin_files
+    from vcdeploy.gpu.engine import build_engine
+    from vcdeploy.gpu.plugin_graph import plugin_graph
+    from vcdeploy.gpu.tensorrt import TensorRtModel
 
-    source = loading.open_source(file)
+    source = sources.open_source(file)
     ranges = {"steps": (1, 24, 64), "batch": (1, 1, max(BATCHES))}
     graph = plugin_graph(onnx.load(file)).SerializeToString()
-    built = build_engine(graph, source.config, ranges["steps"], ranges["batch"], tensorrt_plugin.library())
+    built = build_engine(graph, source.config, ranges["steps"], ranges["batch"], plugin_files.library())
     return TensorRtModel(built.plan, file.parent, ranges, source.config, source.vocab)
 
 

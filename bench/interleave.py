@@ -1,4 +1,4 @@
-"""The rounds: every contender in a process of its own, one at a time, each scenario once a round."""
+"""The rounds: every engine in a process of its own, one at a time, each scenario once a round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from vcdeploy.bench.contenders import CUDA, Absent, Contender
+from vcdeploy.bench.engines import CUDA, Absent, Engine
 from vcdeploy.errors import VcdeployError
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -27,20 +27,20 @@ SHOWN = 20  # lines of a dead process's standard error
 
 @dataclass
 class Chunk:
-    """One scenario of one contender in one round."""
+    """One scenario of one engine in one round."""
 
-    times: list[int]  # ns a call
+    times: list[int]  # ns/call
     steps: int  # of a call
-    bandwidth: float | None  # bytes a second, measured beside it
-    device_times: list[int] | None = None  # ns a call by a GPU's own clock
+    bandwidth: float | None  # bytes/s, measured beside it
+    device_times: list[int] | None = None  # ns/call by a GPU's own clock
     joules: float | None = None  # a step, of all the processor
 
 
 @dataclass
 class Record:
-    """What was seen of a contender."""
+    """What was seen of an engine."""
 
-    contender: Contender
+    engine: Engine
     runs: str
     chunks: dict[str, list[Chunk]] = field(default_factory=dict)  # by scenario, a chunk a round
     summary: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -49,9 +49,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Settings:
-    """threads: of every contender. steps: of a sequence. seconds: of a chunk, about.
+    """threads: of every engine. steps: of a sequence. seconds: of a chunk, about.
 
-    amount: calls of a chunk, where it is not the time that decides. cores: those that contenders keep to.
+    amount: calls of a chunk, where it is not the time that decides. cores: those that engines keep to.
     bandwidth_seconds: to measure the machine's in beside each chunk, or 0.
     """
 
@@ -127,22 +127,22 @@ class Process:
 
 
 def measure(
-    contenders: Sequence[Contender], folder: Path, settings: Settings, tell: Callable[[str], None]
+    engines: Sequence[Engine], folder: Path, settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[Record], dict[str, str]]:
-    """A record of each contender, and the reasons of those that turned out not to run here.
+    """A record of each engine, and the reasons of those that turned out not to run here.
 
-    folder: holds the contenders' files and streams.npy. tell: gets a line about what happens now.
+    folder: holds the engines' files and streams.npy. tell: gets a line about what happens now.
     """
     absent: dict[str, str] = {}
     running: list[tuple[Process, Record, dict[str, int]]] = []
     with ExitStack() as open_processes:
-        loading = [(each, open_processes.enter_context(Process(each.name, settings.threads))) for each in contenders]
-        for (contender, process), record in zip(loading, _load(loading, folder, settings, tell), strict=True):
+        loading = [(each, open_processes.enter_context(Process(each.name, settings.threads))) for each in engines]
+        for (engine, process), record in zip(loading, _load(loading, folder, settings, tell), strict=True):
             if isinstance(record, Absent):
-                absent[contender.name] = str(record)
+                absent[engine.name] = str(record)
                 process.stop()
                 continue
-            tell(f"calibrating {contender.name}")
+            tell(f"calibrating {engine.name}")
             asked = {"seconds": settings.seconds, "amount": settings.amount}
             amounts = {name: int(process.ask("calibrate", scenario=name, **asked)["amount"]) for name in record.chunks}
             running.append((process, record, amounts))
@@ -160,24 +160,24 @@ def measure(
 
 
 def _load(
-    loading: Sequence[tuple[Contender, Process]], folder: Path, settings: Settings, tell: Callable[[str], None]
+    loading: Sequence[tuple[Engine, Process]], folder: Path, settings: Settings, tell: Callable[[str], None]
 ) -> Iterator[Record | Absent]:
-    """An empty record of each contender, or why it can't run; as many load at once as there are cores."""
+    """An empty record of each engine, or why it can't run; as many load at once as there are cores."""
 
-    def load(contender: Contender, process: Process) -> Record | Absent:
-        tell(f"loading {contender.name}")
-        refused = {name: why for name in settings.scenarios if (why := contender.refuses(name))}
+    def load(engine: Engine, process: Process) -> Record | Absent:
+        tell(f"loading {engine.name}")
+        refused = {name: why for name in settings.scenarios if (why := engine.refuses(name))}
         names = [name for name in settings.scenarios if name not in refused]
         answer = process.ask(
-            "load", contender=contender.to_json(), folder=str(folder), threads=settings.threads, names=names,
+            "load", engine=engine.to_json(), folder=str(folder), threads=settings.threads, names=names,
             steps=settings.steps, seed=settings.seed, cores=settings.cores,
         )  # fmt: skip
         if "absent" in answer:
             return Absent(answer["absent"])
-        return Record(contender, answer["runs"], {name: [] for name in names}, refused=refused)
+        return Record(engine, answer["runs"], {name: [] for name in names}, refused=refused)
 
     # TensorRT times kernels while it builds an engine: nothing may run beside it.
-    on_gpu = any(contender.device == CUDA for contender, _ in loading)
+    on_gpu = any(engine.device == CUDA for engine, _ in loading)
     pool = ThreadPoolExecutor(1 if on_gpu else os.cpu_count())
     try:
         futures = [pool.submit(load, *each) for each in loading]

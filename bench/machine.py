@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import backends
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "openvino", "tensorrt", "cuda-python")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -23,7 +23,7 @@ def describe() -> dict[str, Any]:
         "caches": _caches(),
         "load": _load(),
     }
-    if loading.native_fault() is None:
+    if backends.native_fault() is None:
         from vcdeploy import _native
 
         found["instruction_sets"] = _native.instruction_sets()
@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
 
 def gpu() -> dict[str, Any]:
     """The GPU, and its clocks now."""
-    from vcdeploy.runtime import cuda
+    from vcdeploy.gpu import cuda
 
     return {**cuda.device().to_json(), "clocks": clocks()}
 

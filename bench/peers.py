@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from vcdeploy.bench.contenders import COMPILED, Absent, Contender
-from vcdeploy.runtime import loading
-from vcdeploy.runtime.loading import Model
+from vcdeploy.bench.engines import COMPILED, Absent, Engine
+from vcdeploy.runtime import sources
+from vcdeploy.runtime.model import Model
 
 QUANTISED_OPS = {"lstm": "DynamicQuantizeLSTM"}  # by the unit that ONNX Runtime's quantiser knows
 
 
-def load(contender: Contender, file: Path, threads: int) -> Model:
-    """The model of a contender whose form is quantised or compiled; raises Absent where that form is not to be had."""
-    source = loading.open_source(file)
-    if contender.engine == "onnxruntime":
-        runner: Any = _quantised_onnx(contender.unit, file, threads)
-    elif contender.form == COMPILED:
+def load(engine: Engine, file: Path, threads: int) -> Model:
+    """The model of an engine whose form is quantised or compiled; raises Absent where that form is not to be had."""
+    source = sources.open_source(file)
+    if engine.runtime == "onnxruntime":
+        runner: Any = _quantised_onnx(engine.unit, file, threads)
+    elif engine.form == COMPILED:
         runner = _compiled(source, threads)
     else:
         runner = _quantised_torch(source, threads)
-    return Model(contender.engine, source.config, source.vocab, contender.precision, str(file), runner)
+    return Model(engine.runtime, source.config, source.vocab, engine.precision, str(file), runner)
 
 
 def _quantised_onnx(unit: str, file: Path, threads: int) -> Any:

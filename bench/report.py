@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 from vcdeploy.bench import machine
 from vcdeploy.bench.interleave import Chunk, Record
 from vcdeploy.bench.scenarios import COLD, SCENARIOS
+from vcdeploy.spec import is_variable
 
 MEMORY_BOUND = 0.6  # of the bandwidth measured beside it: from here on reading the weights is most of the time
 AGAIN = 1.1  # times the fastest of one visit: within this another has found it again
 SHARED = 0.5  # of the last cache: who reads more depends on those who share it
+BUSY = 0.5  # programs that want a core, before the run
 TAIL = 10_000  # calls from which on the rare slow ones are told
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 READING, OTHER = "reading weights", "instructions or overhead"
@@ -26,7 +29,7 @@ def rounded(value: float) -> float:
 
 
 def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[str, Any]:
-    """The figures of one contender in one scenario; times in microseconds a step of the whole batch."""
+    """The figures of one engine in one scenario; times in µs/step of the whole batch."""
     chunks = record.chunks[name]
     each = np.concatenate([np.array(chunk.times) / chunk.steps / 1e3 for chunk in chunks])
     rounds = [rounded(_typical(chunk)) for chunk in chunks]
@@ -65,24 +68,24 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
     return found | bound(found["bytes_per_step"], found["p50"], [chunk.bandwidth for chunk in chunks])
 
 
-def tell_firm(contenders: Sequence[dict[str, Any]], threads: int, cores: int) -> None:
-    """Put `firm` to each figure: whether another run on this machine should find the same ratio.
+def mark_reproducible(engines: Sequence[dict[str, Any]], threads: int, cores: int) -> None:
+    """Set `reproducible` of each figure: whether a rerun on this machine should find the same ratio.
 
     It need not where one of the two reads more than half of the last cache, or everything from memory: others who
     share those decide how fast that is. Nor where the threads leave no core to the rest of the system. Nor in single
     steps of PyTorch: they are mostly its own overhead, which differs from process to process. Nor where of several
     visits only one has found a figure. A baseline's own ratio is always 1.
     """
-    by_name = {each["name"]: each for each in contenders}
+    by_name = {each["name"]: each for each in engines}
     room = SHARED * machine.largest_cache()
-    for each in contenders:
+    for each in engines:
         for name, found in each["scenarios"].items():
             theirs = by_name[each["baseline"]]["scenarios"].get(name, found)
             small = max(found["working_set"], theirs["working_set"]) <= room
-            overhead = each["engine"] == "torch" and name != "sequence"
+            overhead = each["runtime"] == "torch" and name != "sequence"
             itself = each["name"] == each["baseline"]
             quiet = small and name != COLD and threads < cores and not overhead
-            found["firm"] = itself or (quiet and _found_again(found) and _found_again(theirs))
+            found["reproducible"] = itself or (quiet and _found_again(found) and _found_again(theirs))
 
 
 def _found_again(found: dict[str, Any]) -> bool:
@@ -91,32 +94,32 @@ def _found_again(found: dict[str, Any]) -> bool:
     return len(fastest) < 2 or fastest[1] <= AGAIN * fastest[0]
 
 
-def tell_calm(contenders: Sequence[dict[str, Any]]) -> None:
-    """Put `calm` to each figure, what a step takes where nothing disturbs it: the fastest round; and its ratio.
+def mark_fastest(engines: Sequence[dict[str, Any]]) -> None:
+    """Set `fastest` of each figure, what a step takes where nothing disturbs it: the fastest round; and its ratio.
 
     What shares a core or its memory, in virtual machines above all, makes rounds slower, for a moment or for a minute,
     and never faster. How many of them is chance; a ratio that another run finds again is made of the fastest.
     """
-    by_name = {each["name"]: each for each in contenders}
-    for each in contenders:
+    by_name = {each["name"]: each for each in engines}
+    for each in engines:
         for name, found in each["scenarios"].items():
-            found["calm"] = min(found["rounds"])
+            found["fastest"] = min(found["rounds"])
             if theirs := by_name[each["baseline"]]["scenarios"].get(name):
-                found["calm_ratio"] = rounded(min(theirs["rounds"]) / found["calm"])
+                found["fastest_ratio"] = rounded(min(theirs["rounds"]) / found["fastest"])
 
 
 def _typical(chunk: Chunk) -> float:
-    """The median of a chunk, in microseconds a step."""
+    """The median of a chunk, in µs/step."""
     return float(np.median(chunk.times)) / chunk.steps / 1e3
 
 
 def _ratios(baseline: Sequence[Chunk], rounds: Sequence[float]) -> list[float]:
-    """How many times as fast as the baseline, round by round."""
+    """The speedup vs the baseline, round by round."""
     return [rounded(_typical(chunk)) / own for chunk, own in zip(baseline, rounds, strict=True)]
 
 
 def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float | None]) -> dict[str, Any]:
-    """Bytes a second against what this machine reads in the same rounds, and a word on what bounds the step."""
+    """Bytes/s against what this machine reads in the same rounds, and a word on what bounds the step."""
     read = bytes_per_step / microseconds * 1e6
     known = [each for each in bandwidths if each is not None]
     if not known:
@@ -131,29 +134,27 @@ def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float
     }
 
 
-def contenders(records: Sequence[Record], baselines: Mapping[str, str], batch: int) -> list[dict[str, Any]]:
-    """The document's list of contenders, with all their figures; baselines: whose ratios refer to whom."""
-    by_name = {each.contender.name: each for each in records}
+def engines(records: Sequence[Record], baselines: Mapping[str, str], batch: int) -> list[dict[str, Any]]:
+    """The document's list of engines, with all their figures; baselines: whose ratios refer to whom."""
+    by_name = {each.engine.name: each for each in records}
     found: list[dict[str, Any]] = [
         {
-            "name": record.contender.name,
-            "engine": record.contender.engine,
+            "name": record.engine.name,
+            "runtime": record.engine.runtime,
             "runs": record.runs,
-            "unit": record.contender.unit,
-            "precision": record.contender.precision,
-            "table": record.contender.table,
-            "baseline": baselines[record.contender.name],
+            "unit": record.engine.unit,
+            "precision": record.engine.precision,
+            "table": record.engine.table,
+            "baseline": baselines[record.engine.name],
             "scenarios": {
-                name: scenario(
-                    record, by_name[baselines[record.contender.name]], name, 1 if name == "generate" else batch
-                )
+                name: scenario(record, by_name[baselines[record.engine.name]], name, 1 if name == "generate" else batch)
                 for name in record.chunks
             },
             "not_measured": record.refused,
         }
         for record in records
     ]
-    tell_calm(found)
+    mark_fastest(found)
     return found
 
 
@@ -170,7 +171,7 @@ def _table(document: dict[str, Any], name: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
     both = name == "step" and "sequence" in settings["scenarios"]  # a sequence is the stronger baseline
-    times = ["times", f"its T = {settings['steps']}"] if both else ["times"]
+    times = ["speedup", f"its T = {settings['steps']}"] if both else ["speedup"]
     on_gpu = ["GPU µs"] if settings["device"] == "cuda" else []  # by its own clock
     for header in (
         "p50 µs",
@@ -178,25 +179,25 @@ def _table(document: dict[str, Any], name: str) -> Table:
         "p99",
         *on_gpu,
         "calls",
-        "symbols/s",
+        "tokens/s",
         *times,
         "m",
         "a²/D²",
-        "MB a step",
+        "MB/step",
         "GB/s",
         "of",
     ):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("bound by", no_wrap=True)
-    for contender in document["contenders"]:
-        found = contender["scenarios"].get(name)
+    for engine in document["engines"]:
+        found = engine["scenarios"].get(name)
         if found is None:
-            table.add_row(contender["name"], *["–"] * (len(times) + len(on_gpu) + 10), "not measured")
+            table.add_row(engine["name"], *["–"] * (len(times) + len(on_gpu) + 10), "not measured")
             continue
         ratios = found["ratio_to"]
-        spread = f" ± {found['m']['spread']:.2f}" if contender["unit"].startswith("vc") else ""
+        spread = f" ± {found['m']['spread']:.2f}" if is_variable(engine["unit"]) else ""
         table.add_row(
-            contender["name"],
+            engine["name"],
             *(f"{found[key]:.1f}" for key in ("p50", "p90", "p99")),
             *(f"{found['device']['p50']:.1f}" for _ in on_gpu),
             f"{found['calls']:,}",
@@ -210,3 +211,51 @@ def _table(document: dict[str, Any], name: str) -> Table:
             found["bound"] or "unknown",
         )
     return table
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    """Print what was measured, a table per scenario, and what could not be."""
+    model, settings, ran_on = document["model"], document["settings"], document["machine"]
+    layers = f", {model['layers']} layers" if model["layers"] > 1 else ""
+    console.print(
+        f"{model['unit']}-{model['dim']}{layers}, {model['vocab']} symbols, {model['source']}; reads {settings['text']}"
+    )
+    caches = ", ".join(f"{name} {size}" for name, size in ran_on["caches"].items())
+    console.print(f"{ran_on['processor']}, {ran_on['cores']} cores, {caches}; load before the run {ran_on['load']}")
+    console.print(
+        f"rounds: {settings['rounds']}, threads: {settings['threads']}; "
+        f"speedup: vs {document['baseline']} in the same round"
+    )
+    if "gpu" in ran_on:
+        _show_gpu(console, ran_on["gpu"], document["engines"])
+    if ran_on["load"] and ran_on["load"] > BUSY:
+        console.print("other programs were running when this began: the figures are noisier for it, p90 and p99 most")
+    for table in tables(document):
+        console.print()
+        console.print(table)
+    console.print()
+    for engine in document["engines"]:
+        for scenario, reason in engine["not_measured"].items():
+            console.print(f"{engine['name']}: {scenario} not measured: {reason}")
+    for name, reason in document["left_out"].items():
+        console.print(f"left out: {name}: {reason}", markup=False)
+
+
+def _show_gpu(console: Console, gpu: dict[str, Any], engines: list[dict[str, Any]]) -> None:
+    console.print(
+        f"{gpu['name']}, compute capability {gpu['capability']}, {gpu['multiprocessors']} multiprocessors, L2 "
+        f"{gpu['l2'] / 2**20:.0f} MB, memory {gpu['bandwidth'] / 1e9:.0f} GB/s by its data sheet; CUDA {gpu['runtime']}"
+    )
+    before, after = gpu["clocks"], gpu["clocks_after"]
+    if before and after:
+        console.print(
+            f"multiprocessor clock {before['clocks.sm']} MHz before the run, {after['clocks.sm']} after, at most "
+            f"{before['clocks.max.sm']}; figures repeat best with a locked one: sudo nvidia-smi -lgc "
+            f"{before['clocks.max.sm']}"
+        )
+    else:
+        console.print("the GPU's clocks are not known: nvidia-smi is not here")
+    for each in engines:
+        for name, found in each["scenarios"].items():
+            if not found["settled"]:
+                console.print(f"{each['name']}: {name} was not stable after warming up: its figures are noisy")

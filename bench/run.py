@@ -1,4 +1,4 @@
-"""One interleaved run: models are written, their contenders measured, and what came of it is a document."""
+"""One interleaved run: models are written, their engines measured, and what came of it is a document."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.bench import contenders as known
-from vcdeploy.bench import interleave, machine, report, subject
-from vcdeploy.bench.contenders import Contender
+from vcdeploy.bench import engines as known
+from vcdeploy.bench import interleave, machine, models, report
+from vcdeploy.bench.engines import Engine
 from vcdeploy.bench.scenarios import SCENARIOS
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.loading import PRECISIONS
+from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.versions import versions
 
 if TYPE_CHECKING:
-    from vcdeploy.bench.subject import Subject
+    from vcdeploy.bench.models import BenchModel
 
 ROUNDS, QUICK_ROUNDS = 30, 5
 SECONDS, QUICK_SECONDS = 0.03, 0.01  # of a chunk
-UNIT, DIM, SHARE = "vcgru", 1024, (0.2, 0.6)  # of a model that is made up
+UNIT, DIM, SHARE = "vcgru", 1024, (0.2, 0.6)  # of a model that is synthetic
 
 
 def silent(line: str) -> None:
@@ -35,13 +35,13 @@ def silent(line: str) -> None:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A contender, the variable model that it or its dense twin is, and the contender that its ratios refer to.
+    """An engine, the variable model that it or its dense twin is, and the engine that its ratios refer to.
 
     about: what the document says of it beside its figures.
     """
 
-    contender: Contender
-    subject: Subject
+    engine: Engine
+    model: BenchModel
     baseline: str
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -56,21 +56,21 @@ def measure(
 
     Entrants have names of their own, and files of their own where their models differ; streams [length, B].
     """
-    left_out = {each.contender.name: why for each in entrants if (why := known.absence(each.contender))}
-    taking_part = [each for each in entrants if each.contender.name not in left_out]
+    left_out = {each.engine.name: why for each in entrants if (why := known.absence(each.engine))}
+    taking_part = [each for each in entrants if each.engine.name not in left_out]
     with _folder() as folder:
         tell("making models")
-        for name, each in {each.contender.file: each for each in taking_part}.items():
+        for name, each in {each.engine.file: each for each in taking_part}.items():
             _write(each, folder / name, settings.seed)
         np.save(folder / "streams.npy", streams)
-        records, absent = interleave.measure([each.contender for each in taking_part], folder, settings, tell)
+        records, absent = interleave.measure([each.engine for each in taking_part], folder, settings, tell)
     left_out |= absent
     for each in taking_part:
-        if each.contender.name not in left_out and each.baseline in left_out:
+        if each.engine.name not in left_out and each.baseline in left_out:
             raise VcdeployError(f"the baseline {each.baseline} can't run: {left_out[each.baseline]}")
-    against = {each.contender.name: each.baseline for each in entrants}
-    about = {each.contender.name: dict(each.about) for each in entrants}
-    figures = report.contenders(records, against, streams.shape[1])
+    against = {each.engine.name: each.baseline for each in entrants}
+    about = {each.engine.name: dict(each.about) for each in entrants}
+    figures = report.engines(records, against, streams.shape[1])
     return [{**each, **about[each["name"]]} for each in figures], left_out
 
 
@@ -81,11 +81,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _write(entrant: Entrant, path: Path, seed: int) -> None:
-    """The file a contender names; the native ones pack from float32."""
-    contender = entrant.contender
-    chosen = entrant.subject if contender.variable else entrant.subject.dense(contender.unit, seed)
-    narrow = contender.variable and contender.engine != "native"
-    chosen.write(path, contender.form == known.BUCKETED, contender.precision if narrow else "f32")
+    """The file an engine names; the native ones pack from float32."""
+    engine = entrant.engine
+    chosen = entrant.model if engine.variable else entrant.model.dense(engine.unit, seed)
+    narrow = engine.variable and engine.runtime != "native"
+    chosen.write(path, engine.form == known.BUCKETED, engine.precision if narrow else "f32")
 
 
 def bench(
@@ -98,8 +98,8 @@ def bench(
     scenarios: Sequence[str] = tuple(SCENARIOS),
     steps: int = 100,
     batch: int = 1,
-    contenders: Sequence[str] = (),
-    precisions: Sequence[str] = PRECISIONS,
+    engines: Sequence[str] = (),
+    precisions: Sequence[str] = tuple(PRECISIONS),
     baseline: str | None = None,
     threads: int = 1,
     device: str = known.CPU,
@@ -109,15 +109,15 @@ def bench(
     command: str = "",
     tell: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """The document of `vcdeploy bench`: a trained model, or one that is made up (unit, dim, share), and dense ones.
+    """The document of `vcdeploy bench`: a trained model, or one that is synthetic (unit, dim, share), and dense ones.
 
-    contenders: names or beginnings of names, all where there are none. command: what the document says it came from.
+    engines: names or beginnings of names, all where there are none. command: what the document says it came from.
     """
     on_gpu = device == known.CUDA
-    at_hand = subject.trained(model) if model is not None else subject.synthetic(unit, dim, *share, seed)
-    all_of = known.gpu_contenders if on_gpu else known.contenders
+    at_hand = models.trained(model) if model is not None else models.synthetic(unit, dim, *share, seed)
+    all_of = known.gpu_engines if on_gpu else known.engines
     everyone = all_of(at_hand.config["unit"])
-    chosen = known.choose(all_of(at_hand.config["unit"], precisions), contenders)
+    chosen = known.choose(all_of(at_hand.config["unit"], precisions), engines)
     absent = {each.name: reason for each in everyone if (reason := known.absence(each))}
     against = _baseline(everyone, baseline, absent)
     entrants = [Entrant(each, at_hand, against) for each in everyone if each in chosen or each.name == against]
@@ -128,17 +128,17 @@ def bench(
     about_machine, begun = machine.describe(), datetime.now(timezone.utc)
     if on_gpu:
         about_machine["gpu"] = machine.gpu()
-    length = max(subject.STREAM, steps)
+    length = max(models.STREAM, steps)
     if text is not None:
-        streams = subject.text_of(text, at_hand.vocab, batch, length)
+        streams = models.text_of(text, at_hand.vocab, batch, length)
     elif model is not None:
-        streams = subject.own_text(model, batch, length, seed)
+        streams = models.own_text(model, batch, length, seed)
     else:
-        streams = subject.random_streams(len(at_hand.vocab), batch, length, seed)
+        streams = models.random_streams(len(at_hand.vocab), batch, length, seed)
     figures, left_out = measure(entrants, streams, settings, tell)
     if on_gpu:
         about_machine["gpu"]["clocks_after"] = machine.clocks()
-    report.tell_firm(figures, threads, about_machine["cores"])
+    report.mark_reproducible(figures, threads, about_machine["cores"])
     return {
         "command": command,
         "date": begun.isoformat(timespec="seconds"),
@@ -158,23 +158,34 @@ def bench(
             "chunk_seconds": settings.seconds, "seed": seed,
         },
         "baseline": against,
-        "contenders": figures,
+        "engines": figures,
         "left_out": left_out,
     }  # fmt: skip
 
 
-def _baseline(everyone: Sequence[Contender], wanted: str | None, left_out: Mapping[str, str]) -> str:
-    """The contender that ratios refer to: the wanted one, or the first dense one of the same kind that is here."""
+def _baseline(everyone: Sequence[Engine], wanted: str | None, left_out: Mapping[str, str]) -> str:
+    """The engine that ratios refer to: the wanted one, or the first dense one of the same kind that is here."""
     names = [each.name for each in everyone]
     if wanted is not None:
         if wanted not in names:
-            raise VcdeployError(f"no contender {wanted!r} for --baseline; there are: {', '.join(names)}")
+            raise VcdeployError(f"no engine {wanted!r} for --baseline; there are: {', '.join(names)}")
         if wanted in left_out:
             raise VcdeployError(f"the baseline {wanted} can't run: {left_out[wanted]}")
         return wanted
-    kind = known.DENSE[everyone[0].unit][0]
+    kind = UNITS[everyone[0].unit].dense[0]
     dense = [each.name for each in everyone if each.unit == kind]
     for name in dense:
         if name not in left_out:
             return name
     raise VcdeployError("no baseline can run: " + "; ".join(f"{name}: {left_out[name]}" for name in dense))
+
+
+def need_gpu() -> None:
+    """An error that says what is missing where there is no usable GPU."""
+    from vcdeploy import extras
+    from vcdeploy.gpu import cuda
+
+    if (fault := cuda.fault()) is not None:
+        raise VcdeployError(
+            f"--device cuda needs {extras.install_command('tensorrt')} and a GPU that CUDA can use; here: {fault}"
+        )

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from vcdeploy.runtime import Model
 
 SCENARIOS = {
-    "step": "one symbol a call, the state carried from call to call",
-    "sequence": "many symbols a call",
+    "step": "one symbol/call, the state carried from call to call",
+    "sequence": "many symbols/call",
     "generate": "a loop that reads each symbol it chose, one sequence",
 }
 # Measured in full reports only, since each call costs a sweep through memory.
 COLD = "cold"
-DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol a call, everything evicted from the caches before"}
+DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol/call, everything evicted from the caches before"}
 COLD_CALLS = 2  # of a chunk
 LONG = 50  # steps of a call whose first ones warm up for the rest
 SWEPT = 2.0  # of the largest cache: what a sweep between cold calls goes through
@@ -27,7 +27,7 @@ SETTLING = 25  # chunks to wait for it at most
 
 
 class Watch(Protocol):
-    """A clock of the device: vcdeploy.runtime.cuda.Stopwatch."""
+    """A clock of the device: vcdeploy.gpu.cuda.Stopwatch."""
 
     def begin(self) -> None: ...
     def end(self) -> None: ...

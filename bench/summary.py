@@ -13,16 +13,16 @@ from vcdeploy.bench import fits
 from vcdeploy.bench.design import STEPS
 from vcdeploy.bench.scenarios import COLD
 from vcdeploy.files import write_atomically
+from vcdeploy.spec import DENSE_UNITS
 
 HEADING = "Speed of variable-computation models on this machine"
 CALLS = {
-    "sequence": f"{STEPS} symbols a call",
-    "step": "one symbol a call",
-    "generate": "each symbol chosen from the prediction before",
-    COLD: "one symbol a call, caches cold",
+    "sequence": f"{STEPS} symbols/call",
+    "step": "one symbol/call",
+    "generate": "each symbol sampled from the prediction before",
+    COLD: "one symbol/call, caches cold",
 }
-ENGINES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
-UPPER = ("gru", "lstm", "rnn")
+RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 BUSY = 0.5  # programs that want a core, when a report is begun
 
 Part = dict[str, Any]
@@ -50,7 +50,7 @@ GROWTH = (
     "call); above it, larger matrices leave the caches. {dense}"
 )
 COLD_WORDS = (
-    "Single steps. Warm: one after another, as in writing. Cold: before each step, untimed, twice the size of the "
+    "Single steps. Warm: one after another, as in generation. Cold: before each step, untimed, twice the size of the "
     "largest cache is rewritten, so that weights, program and interpreter come from memory, as after other work."
 )
 TAIL = (
@@ -63,14 +63,14 @@ MODELS = (
     "names, not every combination of everything."
 )
 METHOD = (
-    "A part is measured in {visits} visits, all other parts in between. Each is one interleaved run: every contender "
+    "A part is measured in {visits} visits, all other parts in between. Each is one interleaved run: every engine "
     "has a process of its own, kept to the same cores, and they take turns, {rounds} rounds of about {ms:.0f} ms each. "
     "µs are those of the fastest round, the median over its calls: what shares the machine makes rounds slower, for a "
-    "moment or a minute, and never faster. A ratio (`times`) is the dense baseline's µs by the contender's, of the "
+    "moment or a minute, and never faster. A speedup is the dense baseline's µs divided by the engine's, of the "
     "same part and the same kind of call."
 )
-FIRM = (
-    "A ratio with ≈ need not be found again by another run: one of the two reads more than half of the last cache at "
+REPRODUCIBLE = (
+    "A speedup with ≈ may not be reproduced by another run: one of the two reads more than half of the last cache at "
     "each step, or all of it from memory, and others who share them decide how fast that is; or the threads leave no "
     "core to the rest of the system; or it is a single step of PyTorch, mostly its own overhead, which differs from "
     "process to process; or no second visit found the fastest round of one of the two again, within 10 %."
@@ -82,7 +82,7 @@ def write(document: dict[str, Any], folder: Path) -> list[Path]:
     opening, sections = content(document)
     figures = [part for section in sections for part in section.parts if isinstance(part, Figure)]
     files = {
-        "report.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
+        "report.json": json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n",
         "report.md": markdown(HEADING, opening, sections),
         "report.html": page(HEADING, opening, sections),
         **{f"{each.name}.svg": each.svg for each in figures},
@@ -110,7 +110,7 @@ def content(document: dict[str, Any]) -> tuple[Shown, list[Section]]:
 def in_short(document: dict[str, Any]) -> list[str]:
     """The first figures, as lines for a terminal."""
     rows = _highlights(document["parts"])
-    return [f"{name}: {us} µs a step, {times} times as fast as the dense unit" for name, us, times in rows]
+    return [f"{name}: {us} µs/step, speedup {times} vs the dense unit" for name, us, times in rows]
 
 
 def _opening(document: dict[str, Any]) -> Shown:
@@ -128,8 +128,8 @@ def _opening(document: dict[str, Any]) -> Shown:
     if machine["load"] and machine["load"] > BUSY:
         found.append(f"Other programs were running shortly before it began (load {machine['load']}).")
     if highlights := _highlights(parts):
-        caption = "In short: times as fast as the dense unit of the same size in ONNX Runtime, same call"
-        found.append(Table(caption, ("", "µs a step", "times"), highlights))
+        caption = "Summary: speedup vs the dense unit of the same size in ONNX Runtime, same call"
+        found.append(Table(caption, ("", "µs/step", "speedup"), highlights))
     return found
 
 
@@ -138,8 +138,8 @@ def _highlights(parts: Sequence[Part]) -> list[list[str]]:
     for part in parts:
         if not part["part"].startswith("unit-"):
             continue
-        size = max(each["dim"] for each in part["contenders"])
-        for each in part["contenders"]:
+        size = max(each["dim"] for each in part["engines"])
+        for each in part["engines"]:
             if each["dim"] == size and each["label"] in ("native f32 + table", "native int8 + table"):
                 found = each["scenarios"]["sequence"]
                 name = f"{each['beside'].upper()}-{size}, {_label(each['label'])}, {CALLS['sequence']}"
@@ -148,68 +148,68 @@ def _highlights(parts: Sequence[Part]) -> list[list[str]]:
 
 
 def _units(parts: Sequence[Part]) -> Section:
-    """Precision and size, a table a unit and call, and times against D in a figure."""
+    """Precision and size, a table a unit and call, and speedup against D in a figure."""
     shown: Shown = [UNITS]
     series, rows = [], []
     for part in parts:
-        unit = part["contenders"][0]["beside"].upper()
+        unit = part["engines"][0]["beside"].upper()
         for label in ("native f32 + table", "native int8 + table"):
-            at = [each for each in part["contenders"] if each["label"] == label]
+            at = [each for each in part["engines"] if each["label"] == label]
             if at:
-                points = sorted((each["dim"], each["scenarios"]["sequence"]["calm_ratio"]) for each in at)
+                points = sorted((each["dim"], each["scenarios"]["sequence"]["fastest_ratio"]) for each in at)
                 series.append(chart.Series(f"{unit}, {_label(label)}", points))
                 rows.append([f"{unit}, {_label(label)}", *(f"{y:.1f}" for _, y in points)])
     if series:
         dims = sorted({int(x) for each in series for x, _ in each.points})
-        caption = f"Times as fast as the dense unit of the same size in ONNX Runtime, {CALLS['sequence']}, against D."
+        caption = f"Speedup vs the dense unit of the same size in ONNX Runtime, {CALLS['sequence']}, against D."
         across = chart.Axis("D", [(each, f"{each:,}") for each in dims])
-        drawn = chart.lines(series, across, chart.Axis("times as fast", log=False), caption)
+        drawn = chart.lines(series, across, chart.Axis("speedup", log=False), caption)
         shown.append(Figure("units", caption, drawn, Table(caption, ("", *(f"D = {each}" for each in dims)), rows)))
     shown += [_by_size(part, scenario) for part in parts for scenario in part["settings"]["scenarios"]]
     return Section("Units, precision and size", shown)
 
 
 def _by_size(part: Part, scenario: str) -> Table:
-    """Rows: contenders; columns: µs and times at each D."""
-    dims = sorted({each["dim"] for each in part["contenders"]})
-    columns = ["", *(f"{what}, D = {dim}" for dim in dims for what in ("µs", "times"))]
+    """Rows: engines; columns: µs and speedup at each D."""
+    dims = sorted({each["dim"] for each in part["engines"]})
+    columns = ["", *(f"{what}, D = {dim}" for dim in dims for what in ("µs", "speedup"))]
     rows = []
-    for label in dict.fromkeys(each["label"] for each in part["contenders"]):
-        by_dim = {each["dim"]: each for each in part["contenders"] if each["label"] == label}
+    for label in dict.fromkeys(each["label"] for each in part["engines"]):
+        by_dim = {each["dim"]: each for each in part["engines"] if each["label"] == label}
         rows.append([_label(label), *(cell for dim in dims for cell in _cells(by_dim.get(dim), scenario))])
-    return Table(f"{part['title']}: µs a step, {CALLS[scenario]}", columns, rows)
+    return Table(f"{part['title']}: µs/step, {CALLS[scenario]}", columns, rows)
 
 
-def _cells(contender: Found | None, scenario: str) -> list[str]:
-    """µs and times of a contender in a scenario, where there are any."""
-    return _figures(contender["scenarios"].get(scenario) if contender else None)
+def _cells(engine: Found | None, scenario: str) -> list[str]:
+    """µs and speedup of an engine in a scenario, where there are any."""
+    return _figures(engine["scenarios"].get(scenario) if engine else None)
 
 
 def _figures(found: Found | None) -> list[str]:
-    """µs and times."""
-    return [_three_digits(found["calm"]), _times(found)] if found else ["–", "–"]
+    """µs and speedup."""
+    return [_three_digits(found["fastest"]), _times(found)] if found else ["–", "–"]
 
 
 def _plain(part: Part) -> Section:
-    """Contenders and sizes, a table a call."""
+    """Engines and sizes, a table a call."""
     shown: Shown = [f"What varies: {part['varies']}. All else is the base point."]
     shown += [_by_size(part, scenario) for scenario in part["settings"]["scenarios"]]
     return Section(part["title"], [*shown, *_left_out(part)])
 
 
-def _by_call(part: Part, contenders: Sequence[Found], caption: str) -> Table:
-    """Rows: contenders; columns: µs and times in each call."""
+def _by_call(part: Part, engines: Sequence[Found], caption: str) -> Table:
+    """Rows: engines; columns: µs and speedup in each call."""
     names = part["settings"]["scenarios"]
-    columns = ["", *(f"{what}, {CALLS[name]}" for name in names for what in ("µs", "times"))]
-    rows = [[_label(each["label"]), *(cell for name in names for cell in _cells(each, name))] for each in contenders]
+    columns = ["", *(f"{what}, {CALLS[name]}" for name in names for what in ("µs", "speedup"))]
+    rows = [[_label(each["label"]), *(cell for name in names for cell in _cells(each, name))] for each in engines]
     return Table(caption, columns, rows)
 
 
 def _backends(part: Part) -> Section:
     shown: Shown = [BACKENDS]
-    for unit in dict.fromkeys(each["beside"] for each in part["contenders"]):
-        of_unit = [each for each in part["contenders"] if each["beside"] == unit]
-        shown.append(_by_call(part, of_unit, f"{unit.upper()}-{of_unit[0]['dim']} by backend, µs a step"))
+    for unit in dict.fromkeys(each["beside"] for each in part["engines"]):
+        of_unit = [each for each in part["engines"] if each["beside"] == unit]
+        shown.append(_by_call(part, of_unit, f"{unit.upper()}-{of_unit[0]['dim']} by backend, µs/step"))
     return Section(part["title"], [*shown, *_left_out(part)])
 
 
@@ -217,17 +217,17 @@ def _peers(parts: Sequence[Part]) -> Section:
     shown: Shown = [PEERS]
     scenario = "sequence"
     for part in parts:
-        size = part["contenders"][0]["dim"]
-        measured = [each for each in part["contenders"] if scenario in each["scenarios"]]
+        size = part["engines"][0]["dim"]
+        measured = [each for each in part["engines"] if scenario in each["scenarios"]]
         bars = [
-            (_label(each["label"]), each["scenarios"][scenario]["calm"], each["engine"] == "native")
+            (_label(each["label"]), each["scenarios"][scenario]["fastest"], each["runtime"] == "native")
             for each in measured
         ]
-        caption = f"µs a step, {CALLS[scenario]}, D = {size}: shorter is faster; our kernels in the darker colour."
-        title = f"Beside VCGRU-{size}: times as fast as ONNX Runtime's GRU-{size}, same call"
-        table = _by_call(part, part["contenders"], title)
-        shown += [Figure(part["part"], caption, chart.bars(bars, "µs a step", caption), table), table]
-        for each in part["contenders"]:
+        caption = f"µs/step, {CALLS[scenario]}, D = {size}: shorter is faster; our kernels in the darker colour."
+        title = f"Beside VCGRU-{size}: speedup vs ONNX Runtime's GRU-{size}, same call"
+        table = _by_call(part, part["engines"], title)
+        shown += [Figure(part["part"], caption, chart.bars(bars, "µs/step", caption), table), table]
+        for each in part["engines"]:
             for name, why in each["not_measured"].items():
                 shown.append(f"{_label(each['label'])}, {CALLS[name]}: not measured: {why}.")
         shown += _left_out(part)
@@ -235,7 +235,7 @@ def _peers(parts: Sequence[Part]) -> Section:
 
 
 def _left_out(part: Part) -> Shown:
-    """A line for each contender that is not here, whatever units and sizes it was to have."""
+    """A line for each engine that is not here, whatever units and sizes it was to have."""
     lines = [f"Left out: {_label(name.partition(': ')[2] or name)}: {why}." for name, why in part["left_out"].items()]
     return list(dict.fromkeys(lines))
 
@@ -250,11 +250,11 @@ def _share(part: Part) -> Section:
 
 
 def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense: str) -> Section:
-    """Cost against D or m: a curve a contender with its fitted exponent; place: where on it a contender is.
+    """Cost against D or m: one curve per engine with its fitted exponent; place: its x.
 
-    A contender that is nowhere on it costs the same everywhere: a level line, without an exponent.
+    An engine that is nowhere on it costs the same everywhere: a level line, without an exponent.
     """
-    found = [(_label(each["label"]), place(each), each["scenarios"]["sequence"]) for each in part["contenders"]]
+    found = [(_label(each["label"]), place(each), each["scenarios"]["sequence"]) for each in part["engines"]]
     places = sorted({at for _, at, _ in found if at is not None})
     curves: dict[str, dict[float, Found]] = {}
     for label, at, figures in found:
@@ -262,7 +262,7 @@ def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense
     level = {label for label, at, _ in found if at is None}
     exponents, series = [], []
     for label, curve in curves.items():
-        points = [(at, curve[at]["calm"]) for at in places if at in curve]
+        points = [(at, curve[at]["fastest"]) for at in places if at in curve]
         if label in level:
             series.append(chart.Series(label, [points[0], points[-1]], False))
             continue
@@ -275,12 +275,12 @@ def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense
     x_last, y_last = series[0].points[-1]
     ideal = [(x, y_last * (x / x_last) ** 2) for x in (places[0], x_last)]
     series.append(chart.Series(f"{name}², the ideal", ideal, False))
-    caption = f"µs a step against {name}, both on logarithmic axes, with the exponent of each; {name}² for comparison."
-    drawn = chart.lines(series, chart.Axis(name, [(x, f"{x:g}") for x in places]), chart.Axis("µs a step"), caption)
-    # Columns: contenders; rows: places.
+    caption = f"µs/step against {name}, both on logarithmic axes, with the exponent of each; {name}² for comparison."
+    drawn = chart.lines(series, chart.Axis(name, [(x, f"{x:g}") for x in places]), chart.Axis("µs/step"), caption)
+    # Columns: engines; rows: places.
     times = [[f"{x:g}", *(cell for curve in curves.values() for cell in _figures(curve.get(x)))] for x in places]
-    columns = (name, *(f"{label}, {what}" for label in curves for what in ("µs", "times")))
-    numbers = Table(f"µs a step, and times as fast as the dense GRU of the same D, against {name}", columns, times)
+    columns = (name, *(f"{label}, {what}" for label in curves for what in ("µs", "speedup")))
+    numbers = Table(f"µs/step, and speedup vs the dense GRU of the same D, against {name}", columns, times)
     headings = ("", "exponent", "over", "largest error", "upper part", "over", "largest error", "ideal")
     return Section(
         part["title"],
@@ -300,13 +300,13 @@ def _fit(points: Sequence[tuple[float, float]]) -> fits.Fit:
 
 def _cold(part: Part) -> Section:
     rows = []
-    for each in part["contenders"]:
+    for each in part["engines"]:
         warm, cold = each["scenarios"].get("step"), each["scenarios"].get(COLD)
         if warm and cold:
             cells = [*_figures(warm), *_figures(cold)]
-            slower = f"{cold['calm'] / warm['calm']:.1f}"
+            slower = f"{cold['fastest'] / warm['fastest']:.1f}"
             rows.append([f"{_label(each['label'])}, D = {each['dim']}", *cells, slower])
-    columns = ("", "µs, warm", "times", "µs, cold", "times", "cold : warm")
+    columns = ("", "µs, warm", "speedup", "µs, cold", "speedup", "cold : warm")
     table = Table(f"Warm and cold caches, {CALLS['step']}", columns, rows)
     return Section(part["title"], [COLD_WORDS, table, *_left_out(part)])
 
@@ -314,7 +314,7 @@ def _cold(part: Part) -> Section:
 def _tail(part: Part) -> Section:
     places = (0.5, 0.9, 0.99, 0.999, 0.9999)
     series, rows = [], []
-    for each in part["contenders"]:
+    for each in part["engines"]:
         found = each["scenarios"]["step"]
         if "tail" in found:
             quantiles = dict(found["tail"]["quantiles"])
@@ -324,7 +324,7 @@ def _tail(part: Part) -> Section:
             rows.append([_label(each["label"]), f"{found['calls']:,}", *cells])
     if not rows:
         return Section("Tail latency", ["Too few steps were taken to speak of a tail.", *_left_out(part)])
-    size = part["contenders"][0]["dim"]
+    size = part["engines"][0]["dim"]
     caption = f"µs that a step takes at most, against the share of steps that take no longer; single steps, D = {size}."
     across = chart.Axis("of the steps", [(1 / (1 - at), f"{100 * at:g} %") for at in places])
     columns = ("", "steps", *(f"p{100 * at:g}" for at in places), "max")
@@ -336,7 +336,7 @@ def _tail(part: Part) -> Section:
 def _energy(document: dict[str, Any]) -> Section:
     rows = []
     for part in document["parts"]:
-        for each in part["contenders"]:
+        for each in part["engines"]:
             found = each["scenarios"].get("sequence")
             if found and "joules" in found and part["part"].startswith(("unit-", "peers-")):
                 rows.append([f"{_label(each['label'])}, {each['unit']}-{each['dim']}", f"{1e6 * found['joules']:.3g}"])
@@ -344,7 +344,7 @@ def _energy(document: dict[str, Any]) -> Section:
         why = document["energy"] or "no part that tells of it was measured"
         return Section("Energy", [f"Not measured: {why}."])
     words = "By the processor's own counters (RAPL), of all its cores and what they take when idle."
-    return Section("Energy", [words, Table(f"Microjoules a step, {CALLS['sequence']}", ("", "µJ"), rows)])
+    return Section("Energy", [words, Table(f"µJ/step, {CALLS['sequence']}", ("", "µJ"), rows)])
 
 
 def _method(document: dict[str, Any]) -> Section:
@@ -352,9 +352,9 @@ def _method(document: dict[str, Any]) -> Section:
     method = METHOD.format(ms=1e3 * settings["chunk_seconds"], visits=settings["visits"], rounds=settings["rounds"])
     rows = []
     for part in document["parts"]:
-        rows.append([part["title"], part["varies"], str(len(part["contenders"])), f"{part['seconds']:.0f}"])
-    columns = ("", "what varies", "contenders", "seconds")
-    return Section("How it was measured", [MODELS, method, FIRM, Table("The parts", columns, rows)])
+        rows.append([part["title"], part["varies"], str(len(part["engines"])), f"{part['seconds']:.0f}"])
+    columns = ("", "what varies", "engines", "seconds")
+    return Section("How it was measured", [MODELS, method, REPRODUCIBLE, Table("The parts", columns, rows)])
 
 
 _TOGETHER: dict[str, Callable[[Sequence[Part]], Section]] = {"unit": _units, "peers": _peers}
@@ -368,8 +368,8 @@ _SECTIONS: dict[str, Callable[[Part], Section]] = {
 
 
 def _label(label: str) -> str:
-    """A contender as people say it."""
-    return " ".join(ENGINES.get(word, word.upper() if word in UPPER else word) for word in label.split())
+    """An engine as people say it."""
+    return " ".join(RUNTIMES.get(word, word.upper() if word in DENSE_UNITS else word) for word in label.split())
 
 
 def _three_digits(value: float) -> str:
@@ -378,7 +378,7 @@ def _three_digits(value: float) -> str:
 
 
 def _times(found: Found) -> str:
-    ratio = found.get("calm_ratio")
+    ratio = found.get("fastest_ratio")
     if ratio is None:
         return "–"
-    return ("" if found["firm"] else "≈ ") + _three_digits(ratio)
+    return ("" if found["reproducible"] else "≈ ") + _three_digits(ratio)

@@ -1,6 +1,6 @@
 """The bytes of weights that a step reads, and the memory that steps go round in: about, and counted from real m.
 
-Activations are left out: they stay in the first cache. What a step of a contender reads, a layer, with G gates:
+Activations are left out: they stay in the first cache. What a step of an engine reads, a layer, with G gates:
 
 | | |
 |---|---|
@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.analysis.cost import active, certain
-from vcdeploy.bench.contenders import BUCKETED, CUSTOM_OP, PLUGIN, Contender
-from vcdeploy.bench.subject import GATES
+from vcdeploy.bench.engines import BUCKETED, CUSTOM_OP, PLUGIN, Engine
+from vcdeploy.cost import active, certain
+from vcdeploy.spec import PRECISIONS, UNITS
 
-BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
-PANEL, SPACING, BUCKET = 16, 64, 128  # plugins/cpu/layout.h, table.h; export/bucketed.py
+PANEL, SPACING, BUCKET = 16, 64, 128  # plugins/cpu/weights/layout.h, input_table.h; export/bucketed.py
 
 
 class Traffic(NamedTuple):
@@ -35,40 +34,38 @@ class Traffic(NamedTuple):
     working_set: float
 
 
-def traffic(
-    contender: Contender, config: dict[str, Any], vocab: int, steps: int, shares: NDArray[np.float32]
-) -> Traffic:
+def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, shares: NDArray[np.float32]) -> Traffic:
     """shares: m [n, B, layers] of steps that were taken; steps: those of a call."""
-    D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
+    D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
     layers = config["layers"]
-    vectors = 4 * D * (1 + (2 * layers if contender.variable else 0))  # embedding; u, v
-    if contender.engine == "native":
+    vectors = 4 * D * (1 + (2 * layers if engine.variable else 0))  # embedding; u, v
+    if engine.runtime == "native":
         panels = -(-vocab // PANEL) * PANEL * D * size
-        return _prefixes(contender, config, vocab, shares, (panels + vectors) * shares.shape[1])
+        return _prefixes(engine, config, vocab, shares, (panels + vectors) * shares.shape[1])
     output = 4 * vocab * D / steps
-    if contender.form in (CUSTOM_OP, PLUGIN):
-        return _prefixes(contender, config, vocab, shares, output + vectors)
-    if contender.form == BUCKETED:
+    if engine.form in (CUSTOM_OP, PLUGIN):
+        return _prefixes(engine, config, vocab, shares, output + vectors)
+    if engine.form == BUCKETED:
         covering = -(-active(shares, config).max(1) // BUCKET) * BUCKET  # [n, layers]
         covering = covering.clip(min=BUCKET).clip(max=D)
         read = 2 * G * size * (covering.astype(float) ** 2).sum(-1).mean()
         buckets = sum((np.unique(covering[:, each]).astype(float) ** 2).sum() for each in range(layers))
         return Traffic(read + output + vectors, 2 * G * size * buckets + output + vectors)
     whole = G * D * D * size * layers
-    read = 2 * whole if contender.variable else whole + whole / steps
+    read = 2 * whole if engine.variable else whole + whole / steps
     return Traffic(read + output + vectors, read + output + vectors)
 
 
 def _prefixes(
-    contender: Contender, config: dict[str, Any], vocab: int, shares: NDArray[np.float32], besides: float
+    engine: Engine, config: dict[str, Any], vocab: int, shares: NDArray[np.float32], besides: float
 ) -> Traffic:
     """What our kernels read, one sequence of the batch after the other; besides: what the layers around them do."""
-    D, G, size = config["dim"], GATES[contender.unit], BYTES[contender.precision]
+    D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
     a, ones = active(shares, config), certain(shares, config)  # [n, B, layers]
-    rows = a if contender.form == PLUGIN else -(-a // PANEL) * PANEL
+    rows = a if engine.form == PLUGIN else -(-a // PANEL) * PANEL
     of_U = G * size * rows * a
     columns, of_table = a.copy(), np.zeros_like(a)
-    if contender.table:  # of the first layer
+    if engine.table:  # of the first layer
         kept = np.array([*range(0, D, SPACING), D])
         nearest = kept[np.searchsorted((kept[1:] + kept[:-1]) / 2, a[..., 0])]
         columns[..., 0] = np.maximum(a[..., 0], nearest) - np.minimum(ones[..., 0], nearest)

@@ -1,4 +1,4 @@
-"""Training a layer, forward and backward: the contenders, the worker of each, and the rounds.
+"""Training a layer, forward and backward: the engines, the worker of each, and the rounds.
 
 One layer of D dimensions reads T steps of B sequences and gets a gradient for every output; all of its weights and its
 inputs get theirs. m is given by the inputs, evenly spread over a range.
@@ -12,26 +12,33 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
+from vcdeploy.bench import machine
 from vcdeploy.bench.interleave import PAUSE, Process
+from vcdeploy.bench.report import BUSY
 from vcdeploy.bench.worker import serve
+from vcdeploy.spec import UNITS
+from vcdeploy.versions import versions
 
 OPS, REFERENCE, RNN, GRU, LSTM = "ops", "reference", "torch rnn", "torch gru", "torch lstm"
-CONTENDERS = {
+ENGINES = {
     OPS: "torch.ops.vcdeploy: what a unit trains with",
     REFERENCE: "the reference, a loop in PyTorch",
     RNN: "torch.nn.RNN, dense",
     GRU: "torch.nn.GRU, dense",
     LSTM: "torch.nn.LSTM, dense",
 }
-DENSE = {"vcrnn": RNN, "vcgru": GRU, "vclstm": LSTM}  # a unit's dense kin
 EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all contenders do."""
+    """What all engines do."""
 
     unit: str
     dim: int
@@ -44,9 +51,9 @@ class Task:
 
 
 class Worker:
-    """One contender in its process."""
+    """One engine in its process."""
 
-    def load(self, contender: str, task: dict[str, Any]) -> dict[str, Any]:
+    def load(self, engine: str, task: dict[str, Any]) -> dict[str, Any]:
         import torch
 
         from vcdeploy.kernels import native
@@ -56,14 +63,14 @@ class Worker:
         torch.manual_seed(given.seed)
         for each in (replace(given, dim=8, batch=1, steps=1), given):
             # A small one first, for which PyTorch imports what it needs: memory that grows then is the pass's own.
-            self._inputs, self._run = _layer(contender, each)
+            self._inputs, self._run = _layer(engine, each)
             self._gradient = torch.randn(each.steps, each.batch, each.dim)
             if each is not given:
                 self._pass()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         shares = self._pass()
         self._grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        runs = native.trains() if contender == OPS else f"PyTorch {torch.__version__}"
+        runs = native.trains() if engine == OPS else f"PyTorch {torch.__version__}"
         return {"runs": runs, "m": None if shares is None else [shares.mean().item(), shares.std().item()]}
 
     def measure(self) -> dict[str, Any]:
@@ -82,30 +89,30 @@ class Worker:
         return shares
 
 
-def _layer(contender: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, Any]]]:
+def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, Any]]]:
     """The tensors that get gradients, and the forward pass: the output and, of a variable unit, m."""
     import torch
 
     from vcdeploy import kernels
-    from vcdeploy.units import cells
+    from vcdeploy.reference import cells
 
     T, B, D = task.steps, task.batch, task.dim
     x = torch.randn(T, B, D)
     dense = {RNN: torch.nn.RNN, GRU: torch.nn.GRU, LSTM: torch.nn.LSTM}
-    if contender in dense:
+    if engine in dense:
         x.requires_grad_()
-        network = dense[contender](D, D)
+        network = dense[engine](D, D)
         return [x, *network.parameters()], lambda: (network(x)[0], None)
     low, high = task.share
     wanted = (low + (high - low) * torch.rand(T, B)).clamp(1e-6, 1 - 1e-6)
     x[..., 0] = torch.logit(wanted)  # the scheduler reads this dimension and no other
-    gates = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}[task.unit]
-    U, V = (torch.randn(gates * D, D) * D**-0.5 for _ in range(2))
+    spec = UNITS[task.unit]
+    U, V = (torch.randn(len(spec.gates) * D, D) * D**-0.5 for _ in range(2))
     u, v, b = torch.zeros(D), torch.zeros(D), torch.zeros(1)
     v[0] = 1
-    states = [torch.zeros(B, D) for _ in range(2 if task.unit == "vclstm" else 1)]
+    states = [torch.zeros(B, D) for _ in spec.state]
     inputs = [each.requires_grad_() for each in (x, states[0], U, V, u, v, b, *states[1:])]
-    op = getattr(kernels if contender == OPS else cells, task.unit)
+    op = kernels.OPS[task.unit] if engine == OPS else getattr(cells, task.unit)
 
     def run() -> tuple[Any, Any]:
         y, _, m, *_ = op(*inputs, task.sharpness, EPSILON)
@@ -116,7 +123,7 @@ def _layer(contender: str, task: Task) -> tuple[list[Any], Callable[[], tuple[An
 
 @dataclass
 class Record:
-    """What was seen of a contender; seconds and cpu_seconds: a pass a round."""
+    """What was seen of an engine; seconds and cpu_seconds: a pass a round."""
 
     name: str
     runs: str
@@ -127,13 +134,13 @@ class Record:
 
 
 def measure(task: Task, rounds: int, tell: Callable[[str], None]) -> list[Record]:
-    """Every contender once a round, one at a time, each in a process of its own."""
+    """Every engine once a round, one at a time, each in a process of its own."""
     records: list[tuple[Process, Record]] = []
     with ExitStack() as processes:
-        for name in CONTENDERS:
+        for name in ENGINES:
             tell(f"loading {name}")
             process = processes.enter_context(Process(name, task.threads, "vcdeploy.bench.training"))
-            answer = process.ask("load", contender=name, task=asdict(task))
+            answer = process.ask("load", engine=name, task=asdict(task))
             records.append((process, Record(name, answer["runs"], answer["m"], [], [])))
         for number in range(rounds):
             tell(f"round {number + 1} of {rounds}")
@@ -149,7 +156,7 @@ def measure(task: Task, rounds: int, tell: Callable[[str], None]) -> list[Record
 
 
 def figures(records: list[Record], tokens: int) -> list[dict[str, Any]]:
-    """Each contender's figures: medians, and the median over the rounds of how many times as fast it was as others."""
+    """Each engine's figures: medians, and the median speedup over the rounds vs each other engine."""
     by_name = {record.name: record for record in records}
 
     def times(record: Record, other: str, what: str) -> float:
@@ -171,6 +178,55 @@ def figures(records: list[Record], tokens: int) -> list[dict[str, Any]]:
         }
         for record in records
     ]
+
+
+def bench(task: Task, rounds: int, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The document of `vcdeploy bench train`."""
+    about_machine, begun = machine.describe(), datetime.now(timezone.utc)
+    records = measure(task, rounds, tell)
+    return {
+        "command": command,
+        "date": begun.isoformat(timespec="seconds"),
+        "machine": about_machine,
+        "versions": versions(machine.PACKAGES),
+        "settings": {
+            "unit": task.unit, "dim": task.dim, "batch": task.batch, "steps": task.steps, "share": list(task.share),
+            "sharpness": task.sharpness, "threads": task.threads, "rounds": rounds, "seed": task.seed,
+        },
+        "engines": figures(records, task.steps * task.batch),
+    }  # fmt: skip
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    """Print the figures, speedups vs the dense unit of the same kind and vs the reference."""
+    kin = f"torch {UNITS[document['settings']['unit']].dense[0]}"
+    settings, ran_on = document["settings"], document["machine"]
+    console.print(f"{ran_on['processor']}, {ran_on['cores']} cores; load before the run {ran_on['load']}")
+    if (ran_on["load"] or 0) > BUSY:
+        console.print("The machine was busy: trust the ratios of CPU time, not the clock's.")
+    title = (
+        f"{settings['unit']}-{settings['dim']}, T = {settings['steps']}, B = {settings['batch']}, "
+        f"m {settings['share'][0]} to {settings['share'][1]}, sharpness {settings['sharpness']}, "
+        f"threads: {settings['threads']}"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    times = (f"× {kin.removeprefix('torch ')}", "× reference")
+    for header in ("tokens/s", *times, "CPU: tokens/s", *times, "MB"):
+        table.add_column(header, justify="right")
+    for each in document["engines"]:
+        table.add_row(
+            each["name"],
+            f"{each['tokens_per_second']:,.0f}",
+            *(f"{each['times'][other]:.2f}" for other in (kin, "reference")),
+            f"{each['tokens_per_cpu_second']:,.0f}",
+            *(f"{each['cpu_times'][other]:.2f}" for other in (kin, "reference")),
+            f"{each['memory'] / 1e6:,.0f}",
+        )
+    console.print(table)
+    for each in document["engines"]:
+        console.print(f"{each['name']}: {ENGINES[each['name']]}; {each['runs']}", style="dim")
+    console.print("MB: what a process grew by in its first pass.", style="dim")
 
 
 if __name__ == "__main__":

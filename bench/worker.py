@@ -1,13 +1,13 @@
-"""The process of one contender: requests as JSON lines on standard input, an answer a line on standard output.
+"""The process of one engine: requests as JSON lines on standard input, an answer a line on standard output.
 
 | request | answer |
 |---|---|
-| load: contender, folder, threads, scenarios, steps, seed, cores (to keep to, or null) | runs: what runs it, in words |
+| load: engine, folder, threads, scenarios, steps, seed, cores (to keep to, or null) | runs: what runs it, in words |
 | calibrate: scenario, seconds, amount (or null) | amount |
-| measure: scenario, amount, seconds (to measure the bandwidth in, or 0) | times [ns], steps (of a call), bandwidth (bytes a second, or null), device_times [ns] (of a GPU's own clock, or null), joules (a step, or null) |
+| measure: scenario, amount, seconds (to measure the bandwidth in, or 0) | times [ns], steps (of a call), bandwidth (bytes/s, or null), device_times [ns] (of a GPU's own clock, or null), joules (a step, or null) |
 | summarise: scenario | m and what follows from it |
 
-An answer with the key `error` is a message for the user, one with `absent` says why the contender can't run here.
+An answer with the key `error` is a message for the user, one with `absent` says why the engine can't run here.
 The process ends when standard input does, and so never outlives the one that started it.
 """  # noqa: E501
 
@@ -22,20 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from vcdeploy.analysis.cost import active
-from vcdeploy.bench import contenders, energy, machine, scenarios, traffic
+from vcdeploy.bench import energy, engines, machine, scenarios, traffic
+from vcdeploy.cost import active
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import backends
 
 TASKS = Path("/proc/self/task")  # the threads of this process
 
 
 class Worker:
-    """A loaded contender and the scenarios it takes part in."""
+    """A loaded engine and the scenarios it takes part in."""
 
     def load(
         self,
-        contender: dict[str, Any],
+        engine: dict[str, Any],
         folder: str,
         threads: int,
         names: list[str],
@@ -43,10 +43,10 @@ class Worker:
         seed: int,
         cores: list[int] | None = None,
     ) -> dict[str, Any]:
-        self._contender, self._threads, self._steps = contenders.Contender(**contender), threads, steps
+        self._engine, self._threads, self._steps = engines.Engine(**engine), threads, steps
         streams = np.load(Path(folder) / "streams.npy")
-        self._model = contenders.load(self._contender, Path(folder), threads, steps, streams.shape[1])
-        watch = self._watch() if self._contender.device == contenders.CUDA else None
+        self._model = engines.load(self._engine, Path(folder), threads, steps, streams.shape[1])
+        watch = self._watch() if self._engine.device == engines.CUDA else None
         if cores is not None:  # not before: others load beside it
             for thread in TASKS.iterdir():
                 os.sched_setaffinity(int(thread.name), cores)
@@ -61,9 +61,9 @@ class Worker:
         return {"runs": f"{self._model.backend}, {detail}" if detail else self._model.backend}
 
     def _watch(self) -> scenarios.Watch:
-        from vcdeploy.runtime.cuda import Stopwatch
+        from vcdeploy.gpu.cuda import Stopwatch
 
-        return Stopwatch(contenders.stream_of(self._model))
+        return Stopwatch(engines.stream_of(self._model))
 
     def calibrate(self, scenario: str, seconds: float, amount: int | None = None) -> dict[str, Any]:
         made = self._scenarios[scenario]
@@ -84,11 +84,11 @@ class Worker:
         times, steps = scenarios.measure(made, amount)
         spent = energy.between(before, energy.joules())
         if made.watch is not None:
-            from vcdeploy.runtime.cuda import copy_bandwidth
+            from vcdeploy.gpu.cuda import copy_bandwidth
 
             bandwidth = copy_bandwidth(self._working_set[scenario], seconds)
             return {"times": times, "steps": steps, "bandwidth": bandwidth, "device_times": made.device_times}
-        if seconds and loading.native_fault() is None:
+        if seconds and backends.native_fault() is None:
             from vcdeploy._native import read_bandwidth
 
             bandwidth = read_bandwidth(self._working_set[scenario], seconds, threads=self._threads)
@@ -100,7 +100,7 @@ class Worker:
     def summarise(self, scenario: str) -> dict[str, Any]:
         m, D = self._shares(scenario), self._model.config["dim"]
         low, median, high = np.percentile(m, [10, 50, 90]).tolist()
-        a = active(m, self._model.config) if self._contender.variable else np.full(m.shape, D)
+        a = active(m, self._model.config) if self._engine.variable else np.full(m.shape, D)
         return {
             "m": {"mean": float(m.mean()), "spread": float(m.std()), "min": float(m.min()), "p10": low, "p50": median,
                   "p90": high, "max": float(m.max())},
@@ -116,7 +116,7 @@ class Worker:
     def _traffic(self, scenario: str) -> traffic.Traffic:
         steps = self._steps if scenario == "sequence" else 1
         config, vocab = self._model.config, len(self._model.vocab)
-        return traffic.traffic(self._contender, config, vocab, steps, self._shares(scenario))
+        return traffic.traffic(self._engine, config, vocab, steps, self._shares(scenario))
 
 
 def serve(worker: Any) -> None:
@@ -128,7 +128,7 @@ def serve(worker: Any) -> None:
         request = json.loads(line)
         try:
             answer = getattr(worker, request.pop("do"))(**request)
-        except contenders.Absent as reason:
+        except engines.Absent as reason:
             answer = {"absent": str(reason)}
         except VcdeployError as error:
             answer = {"error": str(error)}

@@ -3,7 +3,7 @@
 Nothing here needs PyTorch but vcdeploy.export.parity, the check against it.
 """
 
-from .functions import attach_functions
-from .graph import assemble, build
+from vcdeploy.format.functions import attach_functions
+from vcdeploy.format.graph import assemble, build
 
 __all__ = ["assemble", "attach_functions", "build"]

@@ -23,7 +23,7 @@ from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
 if TYPE_CHECKING:
-    from .parity import Report
+    from vcdeploy.export.parity import Report
 
 
 PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")

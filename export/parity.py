@@ -18,13 +18,12 @@ activations that are off by up to half a level. A variable unit's int8 has an ar
 runtime gets the same bits (docs/design.md, section 2): with the weights as stored nothing may differ at all.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -35,21 +34,20 @@ from onnx import ModelProto
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from vcdeploy import extras
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
 from vcdeploy.errors import VcdeployError
+from vcdeploy.format.functions import used_ops
+from vcdeploy.format.precision import TANH_ERROR, activation_levels
+from vcdeploy.reference import cells
+from vcdeploy.reference.scheduler import mask, update_fraction
 from vcdeploy.runtime import int8
+from vcdeploy.runtime.backends import BACKENDS, FUNCTION_BODY, Backend
+from vcdeploy.runtime.sources import OnnxSource
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.units import LanguageModel, cells
-from vcdeploy.units.scheduler import mask, share
-
-from .dense import ORDER, torch_gates
-from .functions import used_ops
-from .precision import ROUNDING, TANH_ERROR, activation_levels, stored_weights
-from .steps import GATES
+from vcdeploy.spec import PRECISIONS
+from vcdeploy.units import LanguageModel
 
 if TYPE_CHECKING:
-    from vcdeploy.corpora import Vocabulary
     from vcdeploy.training.checkpoint import Checkpoint
 
 UNIT = 2.0**-24
@@ -124,15 +122,14 @@ class ReferenceRuntime:
 
 def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") -> Report:
     """Compare an exported model (and its file's content) with the checkpoint it was made from."""
-    exact = checkpoint.build()
-    stored = _with_stored_weights(checkpoint, model)
+    source = OnnxSource(Path("the exported model"), content)
+    exact, stored = checkpoint.build(), source.network()
     tokens, state = _inputs(exact, len(checkpoint.vocab), SEQUENCES)
-    config = _config_of(model)
-    precision = config["precision"]
+    precision = source.config["precision"]
     same_bits = precision == "int8" and stored.has_scheduler
     differences: list[Difference] = []
     left_out: list[str] = []
-    for candidate in _candidates(model, content, config, checkpoint.vocab, left_out):
+    for candidate in _candidates(model, source, left_out):
         name, steps = candidate.name, candidate.steps
         try:
             runtime = candidate.start()
@@ -171,7 +168,7 @@ def _inputs(network: LanguageModel, vocab: int, batch: int) -> tuple[NDArray[np.
     draw = np.random.default_rng(0)
     unit: Any = network.unit
     tokens = draw.integers(0, vocab, (STEPS, batch))
-    rows = unit.state_rows * len(unit.layers)
+    rows = unit.spec.state_rows * len(unit.layers)
     # Not zeros: the recurrent weights must matter from the first step on.
     return tokens, np.tanh(draw.standard_normal((rows, batch, unit.dim))).astype(np.float32)
 
@@ -186,93 +183,61 @@ class _Candidate:
     hint: str = ""  # where it can't load the model
 
 
-def _candidates(
-    model: ModelProto, content: bytes, config: dict[str, Any], vocab: "Vocabulary", left_out: list[str]
-) -> Iterator[_Candidate]:
-    """The runtimes that are here; left_out gets those that are not, with the remedy."""
-    if find_spec("onnxruntime"):
-        yield from _onnx_runtimes(model, content, left_out)
+def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> Iterator[_Candidate]:
+    """The runtimes that are installed; left_out gets the others, with how to get them."""
+    precision = source.config["precision"]
+    onnx_runtime, native = BACKENDS["onnxruntime"], BACKENDS["native"]
+    if (fault := onnx_runtime.fault()) is None:
+        yield from _onnx_runtimes(model, source, left_out)
     else:
-        left_out.append(f"ONNX Runtime is not installed: {extras.install_command('onnxruntime')}")
-    if config["unit"] in GATES:
-        from vcdeploy.runtime.loading import native_fault
+        left_out.append(f"ONNX Runtime: {fault}")
+    if native.runs(source.config["unit"]):
+        if (fault := native.fault()) is None:
+            from vcdeploy import _native
 
-        if (fault := native_fault()) is None:
-            yield _native(model, config, vocab)
+            name = f"native kernels, {_native.instruction_sets()[0]}"
+            yield _Candidate(name, lambda: native.start(source, precision, 1))
         else:
-            left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to mend it")
+            left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to fix it")
     yield _Candidate(f"onnx evaluator {onnx.__version__}", lambda: ReferenceRuntime(model), STEPS_OF_REFERENCE)
 
 
-def _onnx_runtimes(model: ModelProto, content: bytes, left_out: list[str]) -> Iterator[_Candidate]:
+def _onnx_runtimes(model: ModelProto, source: OnnxSource, left_out: list[str]) -> Iterator[_Candidate]:
     import onnxruntime
 
-    from vcdeploy.runtime.onnxruntime import CUSTOM_OP, FUNCTION_BODY, OnnxRuntimeModel
+    from vcdeploy.runtime.onnxruntime import CUSTOM_OP
+
+    def start(backend: str) -> Callable[[], Backend]:
+        return lambda: BACKENDS[backend].start(source, source.config["precision"], 1)
 
     name, hint = f"ONNX Runtime {onnxruntime.__version__}", "try a smaller --opset"
     if not used_ops(model):
-        yield _Candidate(name, lambda: OnnxRuntimeModel(content), hint=hint)
+        yield _Candidate(name, start("onnxruntime"), hint=hint)
         return
-    yield _Candidate(f"{name}, {FUNCTION_BODY}", lambda: OnnxRuntimeModel(content, custom_op=False), hint=hint)
+    yield _Candidate(f"{name}, function body", start(FUNCTION_BODY), hint=hint)
     if library() is None:
         left_out.append(f"the custom op for ONNX Runtime was not built: {HOW_TO_BUILD}")
     else:
-        yield _Candidate(f"{name}, {CUSTOM_OP}", lambda: OnnxRuntimeModel(content), hint=hint)
-
-
-def _native(model: ModelProto, config: dict[str, Any], vocab: "Vocabulary") -> _Candidate:
-    from vcdeploy import _native
-    from vcdeploy.runtime.native import NativeModel
-
-    settings = {name: config[name] for name in ("unit", "sharpness", "epsilon", "precision")}
-    return _Candidate(
-        f"native kernels, {_native.instruction_sets()[0]}",
-        lambda: NativeModel(stored_weights(model), vocab, **settings),
-    )
-
-
-def _config_of(model: ModelProto) -> dict[str, Any]:
-    (text,) = (each.value for each in model.metadata_props if each.key == "vcdeploy.config")
-    config: dict[str, Any] = json.loads(text)
-    return config
-
-
-def _with_stored_weights(checkpoint: "Checkpoint", model: ModelProto) -> LanguageModel:
-    """The checkpoint's model with the numbers that are in the file."""
-    weights = stored_weights(model)
-    unit = checkpoint.config["unit"]
-    dense = {"W": "weight_ih_l0", "R": "weight_hh_l0"}
-    parameters = {"embedding.weight": weights.pop("embedding")}
-    for name, array in weights.items():
-        if not name.startswith("layers."):
-            parameters[name] = array
-        elif unit in ORDER:
-            layer, part = name.rsplit(".", 1)
-            parameters[f"unit.{layer}.{dense[part]}"] = torch_gates(unit, array)
-        else:
-            parameters[f"unit.{name}"] = array
-    network = checkpoint.build()
-    network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in parameters.items()})
-    return network
+        yield _Candidate(f"{name}, {CUSTOM_OP}", start("onnxruntime"), hint=hint)
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """A runtime's steps one by one: tokens[t] and states[t] [S, B, D] give logits[t], states[t + 1] and shares[t]."""
+    """The steps of a runtime: tokens[t] and states[t] [S, B, D] give logits[t], states[t + 1] and fractions[t]."""
 
     states: NDArray[np.float32]  # [T + 1, S, B, D]
     logits: NDArray[np.float32]  # [T, B, vocab]
-    shares: NDArray[np.float32]  # [T, B, layers]
+    fractions: NDArray[np.float32]  # [T, B, layers]
 
 
 def _chain(runtime: Runtime, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> _Chain:
-    states, logits, shares = [state], [], []
+    states, logits, fractions = [state], [], []
     for step in tokens:
         out, state, m = runtime.run(step[np.newaxis], state)
         states.append(state)
         logits.append(out[0])
-        shares.append(m[0])
-    return _Chain(np.stack(states), np.stack(logits), np.stack(shares))
+        fractions.append(m[0])
+    return _Chain(np.stack(states), np.stack(logits), np.stack(fractions))
 
 
 Outputs = dict[str, Tensor]
@@ -307,7 +272,7 @@ class _SameBits:
             for step, state in zip(tokens, chain.states[:-1], strict=True)
         ]
         logits, state, m = (torch.stack(each).numpy() for each in zip(*wanted, strict=True))
-        given = {"logits": chain.logits, "state": chain.states[1:], "compute": chain.shares}
+        given = {"logits": chain.logits, "state": chain.states[1:], "compute": chain.fractions}
         own = {"logits": logits[:, 0], "state": state, "compute": m[:, 0]}
         return [_apart(runtime, against, output, given[output], own[output]) for output in OUTPUTS]
 
@@ -316,7 +281,7 @@ class _SameBits:
     ) -> list[Difference]:
         """The whole sequence in one run against the steps one by one."""
         against = f"itself, {len(tokens)} steps at once"
-        chained = (chain.logits, chain.states[-1], chain.shares)
+        chained = (chain.logits, chain.states[-1], chain.fractions)
         made = zip(OUTPUTS, runner.run(tokens, chain.states[0]), chained, strict=True)
         return [_apart(runtime, against, output, one, other) for output, one, other in made]
 
@@ -344,9 +309,10 @@ class _Comparison:
         given = {
             "logits": torch.from_numpy(chain.logits).double(),
             "state": torch.from_numpy(chain.states[1:]).double().transpose(1, 2),  # [T, B, S, D]
-            "compute": torch.from_numpy(chain.shares).double(),
+            "compute": torch.from_numpy(chain.fractions).double(),
         }
-        decided = {"state": self._decided(given["compute"]).repeat_interleave(self.unit.state_rows, -1)}  # [T, B, S]
+        rows = self.unit.spec.state_rows
+        decided = {"state": self._decided(given["compute"]).repeat_interleave(rows, -1)}  # [T, B, S]
         wanted = self._steps(self.network, tokens, chain)
         bounds = self._activations(wanted)
         draw = torch.Generator().manual_seed(0)
@@ -377,11 +343,11 @@ class _Comparison:
         A sequence is compared up to the first step whose mask may have fallen either way.
         """
         logits, state, m = runner.run(tokens, chain.states[0])
-        clear = np.logical_and.accumulate(self._same_masks(chain.shares, m), axis=0)  # [T, B]
+        clear = np.logical_and.accumulate(self._same_masks(chain.fractions, m), axis=0)  # [T, B]
         apart = {
             "logits": (logits - chain.logits)[clear],
             "state": (state - chain.states[-1]).swapaxes(0, 1)[clear[-1]],
-            "compute": (m - chain.shares)[clear],
+            "compute": (m - chain.fractions)[clear],
         }
         against = f"itself, {len(tokens)} steps at once"
         return [
@@ -397,13 +363,13 @@ class _Comparison:
         ]
 
     def _same_masks(self, one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """[T, B]: whether two sets of shares [T, B, layers] surely lead to the same exact zeros and ones."""
+        """[T, B]: whether two sets of fractions [T, B, layers] surely lead to the same exact zeros and ones."""
         if not self.variable:
             return np.ones(one.shape[:2], bool)
-        shares = [torch.from_numpy(each).double() for each in (one, other)]
-        masks = [mask(m, self.unit.dim, *self.settings) for m in shares]
+        fractions = [torch.from_numpy(each).double() for each in (one, other)]
+        masks = [mask(m, self.unit.dim, *self.settings) for m in fractions]
         same = [(masks[0] == exact) == (masks[1] == exact) for exact in (0, 1)]
-        decided = [self._decided(m) for m in shares]
+        decided = [self._decided(m) for m in fractions]
         return ((same[0] & same[1]).all(-1) & decided[0] & decided[1]).all(-1).numpy()
 
     def _decided(self, m: Tensor) -> Tensor:
@@ -429,20 +395,20 @@ class _Comparison:
 
         draw: for a trial.
         """
-        states, shares = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.shares).double()
+        states, fractions = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.fractions).double()
         unit: Any = network.unit
         x = network.embedding(torch.from_numpy(tokens))  # [T, B, D]
         after, own = [], []
         for index, layer in enumerate(unit.layers):
-            places = slice(index * unit.state_rows, (index + 1) * unit.state_rows)
+            places = slice(index * unit.spec.state_rows, (index + 1) * unit.spec.state_rows)
             before = list(states[:-1, places].unbind(1))  # [T, B, D] each
             if self.variable:
-                own.append(share(x, before[0], layer.u, layer.v, layer.b))
-                shifted = (shares[..., index] + m_error).clamp(0, 1)
+                own.append(update_fraction(x, before[0], layer.u, layer.v, layer.b))
+                shifted = (fractions[..., index] + m_error).clamp(0, 1)
                 with self._blurred(x.flatten(0, 1), before[0].flatten(0, 1), draw):
                     after += self._variable_step(layer, x, before, shifted)
             else:
-                own.append(torch.ones_like(shares[..., index]))
+                own.append(torch.ones_like(fractions[..., index]))
                 after += self._dense_step(layer, x, before)
             x = states[1:, places][:, 0]  # what the runtime's next layer read
         with self._blurred(x, x, draw):
@@ -461,7 +427,7 @@ class _Comparison:
         """The reference's step with m given: u and v are 0, and b takes m's logit. T and B are one batch here."""
         none = torch.zeros_like(layer.u)
         flat = [each.flatten(0, 1) for each in (x, *before)]
-        step: Any = {1: cells.vcrnn_step, 3: cells.vcgru_step, 4: cells.vclstm_step}[self.unit.gates]
+        step: Any = cells.STEPS[self.unit.spec.name]
         *after, _ = step(*flat, layer.U, layer.V, none, none, torch.logit(m).flatten(), *self.settings)
         return [each.view_as(x) for each in after]
 
@@ -486,8 +452,8 @@ class _Comparison:
         share_of_sum = (2 * self.unit.dim) ** 0.5 * UNIT
         for weight in network.parameters():
             off = share_of_sum * torch.randn(weight.shape, generator=draw) * weight
-            if weight.dim() > 1 and ROUNDING[self.precision]:
+            if weight.dim() > 1 and PRECISIONS[self.precision].rounding:
                 scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
-                off += ROUNDING[self.precision] * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
+                off += PRECISIONS[self.precision].rounding * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
             weight.add_(off)
         return network

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcdeploy.units import cells
+from vcdeploy.reference import cells
+from vcdeploy.spec import UNITS, VARIABLE_UNITS
 
 REFERENCE: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "vcrnn": cells.vcrnn,
     "vcgru": cells.vcgru,
     "vclstm": cells.vclstm,
 }
-GATES = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}
+GATES = {name: len(UNITS[name].gates) for name in VARIABLE_UNITS}
 EPSILON = 1e-3
 
 

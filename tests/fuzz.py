@@ -31,10 +31,10 @@ def write_originals(folder: Path) -> None:
     from onnx import helper, numpy_helper
     from small_models import scheduled
 
-    from vcdeploy.corpora import Vocabulary
     from vcdeploy.export import build
     from vcdeploy.training import checkpoint
     from vcdeploy.units import LanguageModel
+    from vcdeploy.vocabulary import Vocabulary
 
     vocab = Vocabulary("\n abcdé")
     kinds = [

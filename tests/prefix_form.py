@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcdeploy.units.scheduler import active, mask, share
+from vcdeploy.reference.scheduler import active, mask, update_fraction
 
 
 def prefix_form(
@@ -22,7 +22,7 @@ def prefix_form(
     b: Tensor,
     *rest: Any,
 ) -> tuple[Tensor, ...]:
-    """Y, H, M (and C) of vcdeploy.units.cells, from prefixes alone; rest is C0 for vclstm, sharpness, epsilon."""
+    """Y, H, M (and C) of vcdeploy.reference.cells, from prefixes alone; rest is C0 for vclstm, sharpness, epsilon."""
     *cell, sharpness, epsilon = rest
     D, G = X.shape[2], len(U) // X.shape[2]
     outputs = []
@@ -31,7 +31,7 @@ def prefix_form(
         c = cell[0][n] if cell else h
         states, shares = [], []
         for x in X[:, n]:
-            m = share(x, h, u, v, b)
+            m = update_fraction(x, h, u, v, b)
             a = int(active(m, D, sharpness, epsilon)[0])
             e = mask(m, D, sharpness, epsilon)[0, :a]
             blocks = [(U[k * D : k * D + a, :a], V[k * D : k * D + a, :a]) for k in range(G)]

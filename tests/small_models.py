@@ -7,11 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from vcdeploy.corpora import Vocabulary, music
-from vcdeploy.runtime.loading import Model
+from vcdeploy.music import notation
+from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.units import LanguageModel
 from vcdeploy.units.variable import VariableLayer
+from vcdeploy.vocabulary import Vocabulary
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -19,7 +21,7 @@ D = 12
 TEXT = Vocabulary("\n abcdefghimnoprst.-&<>/")
 BITS = Vocabulary("01", "bits", 8)
 TUNE = "M:6/8 K:Gmaj |: G2 A B2 d | e/2 f/2 g g2 z2 :|"
-MUSIC = Vocabulary([*dict.fromkeys(TUNE.split()), music.END], "music")
+MUSIC = Vocabulary([*dict.fromkeys(TUNE.split()), notation.END], "music")
 
 
 def config(unit: str, layers: int, vocab: Vocabulary) -> dict[str, Any]:
@@ -52,13 +54,13 @@ def model(unit: str = "vcgru", layers: int = 1, vocab: Vocabulary = TEXT) -> Mod
     return Model("torch", config(unit, layers, vocab), vocab, "f32", "small", runner)
 
 
-class Told:
+class Told(PythonLoop):
     """A backend that answers with what it is told: logits [T, vocab] and m [T]; its state counts the steps."""
 
     def __init__(self, logits: NDArray[Any], m: NDArray[Any]) -> None:
         self.logits, self.m = logits, m
 
-    def run(self, tokens: NDArray[np.int64], state: Any, position: int) -> tuple[Any, Any, Any]:
+    def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]:
         now = slice(position, position + len(tokens))
         after = np.full((1, 1, D), position + len(tokens), np.float32)
         return self.logits[now, None].astype(np.float32), after, self.m[now, None, None].astype(np.float32)

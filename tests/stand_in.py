@@ -20,8 +20,9 @@ import numpy as np
 import onnx
 import pytest
 
-from vcdeploy import tensorrt_plugin
-from vcdeploy.runtime import description, model_file
+from vcdeploy.format import metadata, reader
+from vcdeploy.gpu import plugin_files
+from vcdeploy.spec import is_variable
 
 # --- CUDA -------------------------------------------------------------------------------------------------------------
 
@@ -415,17 +416,17 @@ class ICudaEngine:
 
 def _network(content: bytes) -> Any:
     """Something that runs what a plan was built from."""
-    metadata = model_file.read(content).metadata
-    config = description.read_config(metadata, "the plan")
-    if not config["unit"].startswith("vc"):
+    properties = reader.read(content).metadata
+    config = metadata.read_config(properties, "the plan")
+    if not is_variable(config["unit"]):
         from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 
         return OnnxRuntimeModel(content)
     from vcdeploy.runtime.native import NativeModel
 
-    vocab = description.read_vocabulary(metadata, config, "the plan")
+    vocab = metadata.read_vocabulary(properties, config, "the plan")
     settings = {name: config[name] for name in ("unit", "sharpness", "epsilon", "precision")}
-    return NativeModel(model_file.read(content).weights, vocab, **settings)
+    return NativeModel(reader.read(content).weights, vocab, **settings)
 
 
 class IExecutionContext:
@@ -507,11 +508,11 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, plugin: bool = True) 
     }
     for name, each in modules.items():
         monkeypatch.setitem(sys.modules, name, each)
-    library = folder / "installed" / tensorrt_plugin.CORE
+    library = folder / "installed" / plugin_files.CORE
     library.parent.mkdir(exist_ok=True)
     if plugin:
         library.write_bytes(b"plugin of the stand-in")
-    monkeypatch.setattr(tensorrt_plugin, "library", lambda name=tensorrt_plugin.CORE: library if plugin else None)
+    monkeypatch.setattr(plugin_files, "library", lambda name=plugin_files.CORE: library if plugin else None)
     return GPU
 
 

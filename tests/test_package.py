@@ -72,3 +72,25 @@ def test_every_command_and_every_option_has_help() -> None:
         for option in command.params:
             if isinstance(option, click.Option):
                 assert option.help, f"{name} {option.opts[0]}"
+
+
+def test_the_public_api_is_listed() -> None:
+    assert {"load", "Model", "Sampling", "VCRNN", "VCGRU", "VCLSTM", "Vocabulary", "attach_functions"} <= set(
+        dir(vcdeploy)
+    )
+    for name in vcdeploy.__all__:
+        assert getattr(vcdeploy, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        vcdeploy.lode  # noqa: B018
+
+
+def test_help_lists_the_public_api_without_pytorch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import vcdeploy; help(vcdeploy)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "load(" in result.stdout and "class Model" in result.stdout
+
+
+def test_without_pytorch_a_unit_says_what_is_missing() -> None:
+    code = "import sys; sys.modules['torch'] = None; import vcdeploy; vcdeploy.VCGRU"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode and "vcdeploy.VCGRU needs torch" in result.stderr

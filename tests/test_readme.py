@@ -1,4 +1,4 @@
-"""The README's commands and code, run as they stand there; training and measuring are cut short, no more."""
+"""The commands and the code of the README and the guides, run as written; training and measuring are shortened."""
 
 import os
 import re
@@ -9,23 +9,37 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-MEASURED = "--quick --rounds 1 --scenario step --contenders native"  # appended to `bench`
-SHORT = "--epochs 0.01 --sample 20 --threads 1"  # appended to `train`: the last one of an option counts
+ROOT = Path(__file__).parent.parent
+# In this order: a later page may use the files of an earlier one.
+PAGES = ("README", "docs/train", "docs/pretrained", "docs/export", "docs/trace", "docs/python", "docs/custom-networks")
+BENCH = "docs/bench"  # of this page, the commands that do not compare with reports from before
+MEASURED = "--quick --rounds 1 --scenario step --engines native"  # appended to `bench`
+SHORT = "--epochs 0.01 --sample 20 --threads 1"  # appended to `train`: the last value of an option counts
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[str]:
-    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
+def commands(page: str) -> list[str]:
+    lines = "".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
     return [shlex.join(shlex.split(line, comments=True)) for line in lines if line.strip()]
+
+
+def steps() -> list[tuple[str, str]]:
+    """What to run, page by page: its commands, then its code."""
+    found = []
+    for page in PAGES:
+        found += [("command", each) for each in commands(page) if each.startswith(("vcdeploy", "torchrun"))]
+        found += [("code", each) for each in blocks(page, "python")]
+    found += [("command", each) for each in commands(BENCH) if "old" not in each]
+    return list(dict.fromkeys(found))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a reader would type: with a book of theirs."""
+    """Where a reader would type, with a book of theirs."""
     path = tmp_path_factory.mktemp("reader")
     (path / "my-book.txt").write_text("It was a bright cold day in the kitchen, and the clock had stopped.\n" * 600)
     return path
@@ -33,20 +47,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_command_is_one_this_test_can_run() -> None:
     known = ("make demo", "make test", "pip install", "vcdeploy ", "torchrun ")
-    assert len(commands()) >= 10
-    assert all(command.startswith(known) for command in commands())
+    found = [each for page in PAGES for each in commands(page)]
+    assert len(found) >= 25
+    assert all(command.startswith(known) for command in found)
+    assert len(steps()) >= 25
 
 
-@pytest.mark.parametrize("command", [each for each in commands() if each.startswith(("vcdeploy", "torchrun"))])
-def test_command(command: str, folder: Path) -> None:
+@pytest.mark.parametrize(("kind", "source"), steps())
+def test_step(kind: str, source: str, folder: Path) -> None:
+    run_command(source, folder) if kind == "command" else run_code(source, folder)
+
+
+def run_command(command: str, folder: Path) -> None:
     words = shlex.split(command)
     if words[:3] == ["vcdeploy", "bench", "train"]:
         words += ["--dim", "32", "--rounds", "1"]
-    elif "--full" in words:
+    elif "--full" in words or words[:3] == ["vcdeploy", "bench", "report"]:
         words += ["--dim", "16", "--rounds", "1", "--parts", "size"]
     elif "bench" in words and "paper" not in words:
-        made_up = {"--unit", "--dim", "--share"} & {*words}
-        words += shlex.split(MEASURED) + (["--dim", "32"] if made_up else [])
+        synthetic = {"--unit", "--dim", "--share"} & {*words}
+        words += shlex.split(MEASURED) + (["--dim", "32"] if synthetic else [])
     elif "train" in words:
         words += shlex.split(SHORT)
     words = ["-m", "torch.distributed.run", *words[1:]] if words[0] == "torchrun" else ["-m", *words]
@@ -58,20 +78,51 @@ def test_command(command: str, folder: Path) -> None:
     engine_is_left_out = "--trt" in words and result.returncode == 3
     assert result.returncode == 0 or engine_is_left_out, result.stderr
     assert result.stdout or (folder / words[words.index("-o") + 1]).stat().st_size
+    if "--show-compute" in words and command in commands("README"):
+        assert_sample(result.stdout)
+    if words[2] == "export" and command in commands("README"):
+        assert_shown(result.stdout + result.stderr, "wrote model.onnx")
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_code(code: str, folder: Path) -> None:
-    """After the commands, whose files it may use."""
+def run_code(code: str, folder: Path) -> None:
     result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
+    if code in blocks("README", "python"):
+        assert_shown(result.stdout, "next:")
+
+
+def assert_shown(output: str, start: str) -> None:
+    """The README shows the line of the output that starts so."""
+    (line,) = (each for each in output.splitlines() if each.startswith(start))
+    assert f"{line.strip()}\n" in blocks("README", "text")
+
+
+def assert_sample(output: str) -> None:
+    """The README's sample: the same text, and m to within one tenth, which rounding can move."""
+    text, digits = output.strip().splitlines()
+    shown = next(each.splitlines() for each in blocks("README", "text") if each.startswith(text))
+    assert all(abs(int(now) - int(then)) <= 1 for now, then in zip(digits, shown[1], strict=True))
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, "CONTRIBUTING", "docs/design", "docs/gpu", "docs/tensorrt", "docs/glossary", BENCH]
+)
+def test_links_lead_to_files(page: str) -> None:
+    here = ROOT / f"{page}.md"
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", here.read_text(encoding="utf-8")):
+        if "://" not in link:
+            assert (here.parent / link).exists(), link
 
 
 def test_the_install_command_names_real_extras() -> None:
-    (command,) = (each for each in commands() if each.startswith("pip install"))
+    (command,) = (each for each in commands("README") if each.startswith("pip install"))
     extras = re.search(r"\.\[(.*?)\]", command)
     assert extras is not None
-    project = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
     for extra in extras[1].split(","):
         assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
-    assert (Path(__file__).parent.parent / "constraints.txt").exists()
+    assert (ROOT / "constraints.txt").exists()

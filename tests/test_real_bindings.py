@@ -30,7 +30,7 @@ SYMBOLS = (
     "getBuilderPluginRegistry", "getPluginRegistry", "initLibNvInferPlugins", "createNvOnnxParser_INTERNAL",
     "createNvOnnxParserRefitter_INTERNAL", "getNvOnnxParserVersion",
 )  # fmt: skip
-SOURCES = ("vcdeploy.runtime.tensorrt", "vcdeploy.runtime.cuda", "vcdeploy.export.engine")
+SOURCES = ("vcdeploy.gpu.tensorrt", "vcdeploy.gpu.cuda", "vcdeploy.gpu.engine")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_every_name_in_the_sources_is_real(module: str, trt: ModuleType, cudart:
 
 def test_real_objects_do_what_the_code_asks_of_them(trt: ModuleType) -> None:
     from vcdeploy.errors import VcdeployError
-    from vcdeploy.runtime.tensorrt import collecting_logger, start
+    from vcdeploy.gpu.tensorrt import collecting_logger, create
 
     logger = collecting_logger(trt)
     logger.log(trt.ILogger.Severity.WARNING, "a warning")
@@ -181,14 +181,14 @@ def test_real_objects_do_what_the_code_asks_of_them(trt: ModuleType) -> None:
     if find_spec("tensorrt_libs") is None:  # the libraries that do nothing hand out null pointers
         for kind in (trt.Builder, trt.Runtime):
             with pytest.raises(VcdeployError, match="can't start here"):
-                start(kind, logger, trt.__version__)
+                create(kind, logger, trt.__version__)
 
 
 def test_the_real_cuda_says_that_there_is_no_gpu() -> None:
     """In a process of its own: it may load a driver."""
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         pytest.skip("needs cuda-python: pip install cuda-bindings")
-    program = "import json; from vcdeploy.runtime import cuda; print(json.dumps(cuda.fault()))"
+    program = "import json; from vcdeploy.gpu import cuda; print(json.dumps(cuda.fault()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     fault = json.loads(done.stdout)

@@ -13,6 +13,9 @@ Matrix = Floats | tuple[NDArray[np.uint8], str, Floats | None]
 def cpu_features() -> dict[str, bool]:
     """The instruction sets the kernels care about, and whether this processor has each."""
 
+def spec() -> dict[str, dict[str, dict[str, Any]]]:
+    """plugins/common/spec.h: {"units": {name: {op, gates, state_rows}}, "precisions": {name: {bytes}}}."""
+
 def instruction_sets() -> list[str]:
     """What `isa` may be on this processor, best first; "portable" is always the last."""
 
@@ -139,10 +142,13 @@ class Model:
         temperature: float,
         top_k: int,
         top_p: float,
-    ) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """prime [n], uniforms [length], state [S, 1, D] -> tokens [length], state, m [n + length - 1, layers].
+    ) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64], Floats, Floats]:
+        """prime [n], uniforms [length], state [S, 1, D] -> tokens, m, log-probabilities, state, m of the prime.
 
-        The last token is chosen but not read: begin with it to go on from the state.
+        Row t of tokens [length], m [length, layers] and log-probabilities [length] belongs to generated token t. m is
+        that of the step it was sampled from: over the prime's last token, then over the token before. The
+        log-probability is the model's own, before temperature, top_k and top_p. The m of the prime are [n - 1, layers],
+        without its last token. The last generated token is not read: pass it, with the state, as the next prime.
         """
 
     @property

@@ -1,16 +1,13 @@
-"""The custom-op library for ONNX Runtime (plugins/onnxruntime): where the build put it, and how to get it built."""
+"""The custom-op library for ONNX Runtime (plugins/onnxruntime), which every build of vcdeploy installs."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
-HOW_TO_BUILD = (
-    "install ONNX Runtime's headers (Debian 13: libonnxruntime-dev), or set ORT_INCLUDE_DIR to the include folder of "
-    "an ONNX Runtime release, and build vcdeploy again"
-)
+HOW_TO_BUILD = "this installation of vcdeploy is incomplete; install it again"
 
 
 def library() -> Path | None:
-    """The library, beside the native module; None where it was not built."""
+    """Path of the library, next to the native module; None if the installation is incomplete."""
     native = find_spec("vcdeploy._native")
     if native is None or native.origin is None:
         return None

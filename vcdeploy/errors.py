@@ -1,5 +1,5 @@
-"""The one exception that reaches a user: it says what was wrong, where, and how to mend it."""
+"""The one exception that reaches a user: it says what is wrong, where, and how to fix it."""
 
 
 class VcdeployError(Exception):
-    """A problem the user can mend; the command line prints it without a traceback and exits with 1."""
+    """A problem the user can fix; the command line prints it without a traceback and exits with 1."""

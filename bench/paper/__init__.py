@@ -1,6 +1,6 @@
 """The paper's experiments, rerun: Jernite, Grave, Joulin, Mikolov, "Variable Computation in Recurrent Neural Networks".
 
-| module | subject |
+| module | content |
 |---|---|
 | experiment | what an experiment is: rows to train alike, at two scales |
 | experiments | the experiments, a file each, in the order of their worth |

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vcdeploy.analysis.cost import UNITS
 from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import UNITS
 from vcdeploy.training.config import TrainConfig
 
 SCALES = ("machine", "paper")

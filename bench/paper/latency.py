@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from vcdeploy.bench import interleave
-from vcdeploy.bench.contenders import Contender
+from vcdeploy.bench.engines import Engine
+from vcdeploy.bench.models import STREAM, BenchModel, random_weights
 from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment, Row
 from vcdeploy.bench.paper.run import corpus_of
 from vcdeploy.bench.report import rounded
-from vcdeploy.bench.subject import STREAM, Subject, random_weights
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import loading
+from vcdeploy.spec import is_variable
 from vcdeploy.training import checkpoint
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.evaluate import evaluate_loaded
 from vcdeploy.training.streams import Streams
+from vcdeploy.vocabulary import Vocabulary
 
 # What is timed together, by the text that the models of these experiments have all learnt.
 TIMED = {"ptb": ("characters",), "text8": ("text8", "front")}
@@ -53,38 +54,38 @@ def measure(
     if not rows:
         names = " ".join(each.name for each in experiments)
         raise NothingToTime(f"nothing is trained: run `vcdeploy bench paper run {names}` first")
-    models = iter(results.models_of((found for _, row, found in rows if row.unit.startswith("vc")), runs))
+    models = iter(results.models_of((found for _, row, found in rows if is_variable(row.unit)), runs))
     with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
         place = Path(temporary)
-        contenders: list[Contender] = []
+        engines: list[Engine] = []
         about: dict[str, dict[str, Any]] = {}
         for number, (experiment, row, found) in enumerate(rows):
-            trained = next(models) if row.unit.startswith("vc") else None
+            trained = next(models) if is_variable(row.unit) else None
             made = trained[0] if trained else found[0]
             tell(f"exporting {row.name}")
             file = f"{number}.onnx"
             corpus = corpus_of(TrainConfig.from_json(made["config"]), experiment.scales[scale])
-            subject = _trained_model(trained[1]) if trained else _random(row.unit, made["config"]["dim"], corpus.vocab)
-            subject.write(place / file)
+            model = _trained_model(trained[1]) if trained else _random(row.unit, made["config"]["dim"], corpus.vocab)
+            model.write(place / file)
             test = corpus.splits["test"].astype(np.int64)
             np.save(place / "streams.npy", np.ascontiguousarray(test[: max(STREAM, settings.steps), np.newaxis]))
             title = f"{row.unit.upper()}-{made['config']['dim']}"
             if trained:
                 title += f", m {made['test']['m']:.2f}"
-            for contender, runs_in, series in _ways(row.unit, file, title):
+            for engine, runs_in, series in _ways(row.unit, file, title):
                 bits = made["test"]["bits"]
-                if contender.precision == "int8" and trained:
+                if engine.precision == "int8" and trained:
                     tell(f"evaluating {row.name} in int8")
                     bits = _bits(place / file, test, corpus.vocab)
-                contenders.append(contender)
-                about[contender.name] = {
+                engines.append(engine)
+                about[engine.name] = {
                     "model": title, "experiment": experiment.name, "row": row.name, "runs": runs_in, "series": series,
                     "bits": round(bits, 6), "dim": made["config"]["dim"], "seed": made["seed"],
                 }  # fmt: skip
             if row.unit == "gru":
                 _all_active(made["config"]["dim"], corpus.vocab).write(place / f"{number}-active.onnx")
-        records, missing = interleave.measure(contenders, place, settings, tell)
-    return [{**about[record.contender.name], **_figures(record)} for record in records], missing
+        records, missing = interleave.measure(engines, place, settings, tell)
+    return [{**about[record.engine.name], **_figures(record)} for record in records], missing
 
 
 def _trained(
@@ -97,46 +98,46 @@ def _trained(
                 yield experiment, row, found
 
 
-def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Contender, str, str]]:
+def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Engine, str, str]]:
     """How a model is run, in words, and the curve it belongs to."""
-    if unit.startswith("vc"):
+    if is_variable(unit):
         for precision in PRECISIONS:
             runs = f"our kernels, {precision}"
             yield (
-                Contender(f"{title}, {runs}", "native", unit, file, "table", precision, table=True),
+                Engine(f"{title}, {runs}", "native", unit, file, "table", precision, table=True),
                 runs,
                 f"{unit.upper()}, {runs}",
             )
         return
     runs = "ONNX Runtime"
-    yield Contender(f"{title}, {runs}", "onnxruntime", unit, file, "dense"), runs, f"{unit.upper()}, {runs}"
+    yield Engine(f"{title}, {runs}", "onnxruntime", unit, file, "dense"), runs, f"{unit.upper()}, {runs}"
     if unit == "gru":
         active = file.replace(".onnx", "-active.onnx")
         for precision in PRECISIONS:
             runs = f"our kernels, all active, {precision}"
             yield (
-                Contender(f"{title}, {runs}", "native", "vcgru", active, "table", precision, table=True),
+                Engine(f"{title}, {runs}", "native", "vcgru", active, "table", precision, table=True),
                 runs,
                 f"GRU, {runs}",
             )
 
 
-def _trained_model(path: Path) -> Subject:
+def _trained_model(path: Path) -> BenchModel:
     saved = checkpoint.read(path)
-    return Subject(saved.config, saved.vocab, {name: each.numpy() for name, each in saved.model.items()})
+    return BenchModel(saved.config, saved.vocab, {name: each.numpy() for name, each in saved.model.items()})
 
 
-def _random(unit: str, dim: int, vocab: Vocabulary) -> Subject:
+def _random(unit: str, dim: int, vocab: Vocabulary) -> BenchModel:
     config = {"unit": unit, "dim": dim, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3, "kind": vocab.kind, "buffer": 0}
     return random_weights(config, vocab, seed=0)
 
 
-def _all_active(dim: int, vocab: Vocabulary) -> Subject:
+def _all_active(dim: int, vocab: Vocabulary) -> BenchModel:
     """A VCGRU with m = 1 at every step."""
-    subject = _random("vcgru", dim, vocab)
+    model = _random("vcgru", dim, vocab)
     for part, value in (("u", 0), ("v", 0), ("b", ALL_ACTIVE)):
-        subject.parameters[f"unit.layers.0.{part}"][:] = value
-    return subject
+        model.parameters[f"unit.layers.0.{part}"][:] = value
+    return model
 
 
 def _bits(file: Path, test: np.ndarray, vocab: Vocabulary) -> float:

@@ -1,6 +1,6 @@
-"""The size of a unit that costs as much as another, in the paper's count (vcdeploy.analysis.cost)."""
+"""The size of a unit that costs as much as another, in the paper's count (vcdeploy.cost)."""
 
-from vcdeploy.analysis import cost
+from vcdeploy import cost
 
 CLOSE = 0.01  # of the rnn_d, as near as whole numbers come to it at D = 50; tables show the rnn_d that each row has
 
@@ -18,7 +18,7 @@ def matched_dim(
 
     budget: the share of the dense unit's rnn_d that a variable unit will be held to. boundaries: the share of steps at
     which a CRNN's slow layer updates. trained: a dim that is taken instead where it is close, because there are results
-    with it: they need not be made anew whenever the unit that is matched is.
+    with it: they need not be trained again whenever the unit that is matched is.
     """
     squares = [1.0, boundaries] if unit == "crnn" else [1.0] * layers
     exact = rnn_d / cost.rnn_d(unit, 1, squares) / (budget or 1.0)

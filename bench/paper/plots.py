@@ -91,7 +91,7 @@ def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
 
 
 def point(model: dict[str, Any]) -> Point:
-    """Microseconds, many characters a call, and bits as a table shows them: less is no gain."""
+    """Microseconds, many characters/call, and bits as a table shows them: less is no gain."""
     return model["microseconds"]["sequence"], round(model["bits"], 3)
 
 

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from vcdeploy.analysis.pareto import front
+from vcdeploy.analysis.plots import picture
+from vcdeploy.bench import jsonl
 from vcdeploy.bench.paper import plots, results
 from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.corpora.classes import NOTE_LENGTH
+from vcdeploy.errors import VcdeployError
+from vcdeploy.files import write_atomically
 from vcdeploy.training.config import TrainConfig
 
 SCORES = {"bits": "bits per character", "bits_per_character": "bits per character", "perplexity": "perplexity"}
@@ -44,6 +48,28 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         parts += [f"## By epoch: {SCORES[experiment.score]}, valid", by_epoch]
     parts.append(_made(made, experiment))
     return "\n\n".join(parts) + "\n"
+
+
+def write(scale: str, folder: Path) -> list[Path]:
+    """Write the pages and figures of a scale next to its results."""
+    written: dict[str, bytes] = {}
+    for experiment in EXPERIMENTS.values():
+        text = page(experiment, scale, folder)
+        if text is not None:
+            written[f"{experiment.name}.md"] = text.encode()
+        figure = plots.against_computation(experiment, scale, folder)
+        if figure is not None:
+            written[f"{experiment.name}.svg"] = picture(figure, "svg")
+    timed = sorted(jsonl.read(results.path(folder, scale, results.TIMES)), key=lambda each: str(each["text"]))
+    if timed:
+        by_text = {each["text"]: each for each in timed}
+        written[f"{results.TIMES}.md"] = times(by_text).encode()
+        written[f"{results.TIMES}.svg"] = picture(plots.fronts(by_text), "svg")
+    if not written:
+        raise VcdeployError(f"{folder / scale} holds no results: run `vcdeploy bench paper run` first")
+    for name, content in written.items():
+        write_atomically(folder / scale / name, content)
+    return [folder / scale / name for name in written]
 
 
 def _how(experiment: Experiment, scale: str, made: Results) -> str:
@@ -77,7 +103,7 @@ def _values(made: Results, name: str) -> str:
 def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
     score = SCORES[experiment.score]
     beside = {line.beside: f"{line.score} ({line.unit}, rnn_d {line.rnn_d})" for line in experiment.cited}
-    head = ["", "D", "mean m", "spread", "rnn_d", "macs a step", "weights", f"{score}, valid", "test", "seeds"]
+    head = ["", "D", "mean m", "spread", "rnn_d", "macs/step", "weights", f"{score}, valid", "test", "seeds"]
     lines = []
     for name, found in rows.items():
         if not found:
@@ -148,18 +174,19 @@ def by_length(names: Iterable[str]) -> list[str]:
 
 def _traced(experiment: Experiment, scale: str, folder: Path) -> Iterator[str]:
     """The figures that are there, and how they came about."""
+    file = results.path(folder, scale, results.TRACES)
+    traces = {each["figure"]: each for each in jsonl.read(file)}
     for figure in experiment.traced:
-        file = f"{results.TRACES}/{figure.name}"
-        if not (folder / scale / f"{file}.json").exists():
+        made = traces.get(figure.name)
+        if made is None:
             continue
-        made = results.read(folder / scale / f"{file}.json")
         seeds = sorted({each["seed"] for each in made["panels"]})
         yield f"## {figure.title}"
         yield f"    {made['command']}"
-        yield f"![m over a text]({file}.png)"
+        yield f"![m over a text]({results.TRACES}/{figure.name}.png)"
         yield (
             f"Models of seed {' and '.join(map(str, seeds))}; {made['date'][:10]}. All figures: "
-            f"[{file}.json]({file}.json)."
+            f"[{file.name}]({file.name})."
         )
 
 
@@ -183,7 +210,7 @@ def _made(made: Results, experiment: Experiment) -> str:
     hours = sum(each["cpu_seconds"] or 0 for each in made) / 3600
     machine, versions = made[0]["machine"], made[0]["versions"]
     cores = sorted({each["machine"]["cores"] for each in made})
-    link = f"[{experiment.name}]({experiment.name})"
+    link = f"[{experiment.name}.jsonl]({experiment.name}.jsonl)"
     loads = [each["machine"]["load"] or 0 for each in made]
     return (
         f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four), macs are exact; D of a row that is "
@@ -217,7 +244,7 @@ def times(documents: Mapping[str, dict[str, Any]]) -> str:
         'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU. How long a dense model '
         "takes does not depend on what it has learnt: it is timed with random weights, and its bits are those of the "
         "one that was trained. On a front are the models that no other of their kind, variable or dense, beats in bits "
-        "and in microseconds (many characters a call); on the front of all, those that no other at all does. The "
+        "and in microseconds (many characters/call); on the front of all, those that no other at all does. The "
         "number at a mark of the figure is D."
     )
     parts = [
@@ -234,9 +261,9 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     models = document["models"]
     on_fronts = fronts(models)
     experiments = list(dict.fromkeys(each["experiment"] for each in models))
-    settings, machine, file = document["settings"], document["machine"], f"microseconds/{text}.json"
-    head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters a call",
-            "on the front", "µs, one a call from Python"]  # fmt: skip
+    settings, machine, file = document["settings"], document["machine"], f"{results.TIMES}.jsonl"
+    head = ["model", "runs", "bits per character, test", "mean m", f"µs, {settings['steps']} characters/call",
+            "on the front", "µs, one/call from Python"]  # fmt: skip
     lines = [
         [
             each["model"], each["runs"], f"{each['bits']:.3f}", f"{each['m']:.2f}",
@@ -257,7 +284,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     )
     yield table(head, lines)
     yield (
-        f"Medians of {settings['rounds']} interleaved rounds, a process a contender, {settings['threads']} "
+        f"Medians of {settings['rounds']} interleaved rounds, one process per engine, {settings['threads']} "
         f"thread{'s' * (settings['threads'] != 1)}, models of seed {' and '.join(map(str, seeds))}; "
         f"{document['date'][:10]}, {machine['cores']} cores of an {machine['processor']}, load before the run "
         f"{machine['load']}. All figures: [{file}]({file})."

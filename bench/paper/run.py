@@ -58,12 +58,14 @@ def pending(
             if only and row.name not in only:
                 continue
             config = settle(experiment, row, scale, seed, folder)
-            file = results.path(folder, scale, experiment.name, row.name, seed)
-            if not file.exists():
+            found = results.of_seed(folder, scale, experiment, row.name, seed)
+            if found is None:
                 yield row, seed, config
-            elif (made := results.read(file)["config"]) != config.to_json():
-                raise VcdeployError(f"{file} was made with other settings ({_difference(made, config)}): move it away "
-                                    f"to train this row again")  # fmt: skip
+            elif found["config"] != config.to_json():
+                file = results.path(folder, scale, experiment.name)
+                other = _difference(found["config"], config)
+                raise VcdeployError(f"{file}: {row.name!r}, seed {seed}, was trained with other settings ({other}): "
+                                    "remove its line to train it again")  # fmt: skip
 
 
 def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path) -> TrainConfig:
@@ -71,11 +73,11 @@ def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path
     config = experiment.config(row, scale, seed)
     if row.matches is None:
         return config
-    file = results.path(folder, scale, experiment.name, row.matches, 0)
-    if not file.exists():
+    matched = results.of_seed(folder, scale, experiment, row.matches, 0)
+    if matched is None:
         raise VcdeployError(f"the size of {row.name!r} follows from {row.matches!r}, which has no result in "
                             f"{folder / scale}: run that first, or all of {experiment.name}")  # fmt: skip
-    rnn_d = results.read(file)["valid"]["rnn_d"]
+    rnn_d = matched["valid"]["rnn_d"]
     share = 0.0
     if row.unit == "crnn":
         share = float(corpus_of(config, experiment.scales[scale]).boundaries("valid").mean())
@@ -108,11 +110,10 @@ def train(
     runs: Path,
     on_row: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """The result of one run, which is also written to its file. Its checkpoints lie below `runs`.
+    """The result of one run, which is also added to the results. Its checkpoints lie below `runs`.
 
     Raises vcdeploy.training.loop.Interrupted on SIGINT or SIGTERM; called again, it goes on from there.
     """
-    file = results.path(folder, scale, experiment.name, row.name, config.seed)
     place = results.run_folder(runs, scale, experiment.name, row.name, config.seed)
     corpus = corpus_of(config, experiment.scales[scale])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -122,7 +123,7 @@ def train(
         if saved.progress["config"] != config.to_json():
             other = _difference(saved.progress["config"], config)
             raise VcdeployError(
-                f"{place} holds a run with other settings ({other}): move it away to train this row anew"
+                f"{place} holds a run with other settings ({other}): move it away to train this row again"
             )
         trainer.restore(saved)
     place.mkdir(parents=True, exist_ok=True)
@@ -148,7 +149,7 @@ def train(
         **_evaluated(place, corpus, config, device),
         "curve": _curve(place),
     }
-    results.write(file, document)
+    results.add(folder, document)
     return document
 
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "emulator.h"
-#include "needs.cuh"
+#include "shared_memory.cuh"
 
 namespace {
 
@@ -81,14 +81,22 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
 
 template <class Weight, class Activation, class Real, class... Rest>
 std::set<emulator::Place> of_unit(const std::string& unit, Rest&... rest) {
-    if (unit == "vcrnn") return emulate<VCRNN, Weight, Activation, Real>(rest...);
-    if (unit == "vcgru") return emulate<VCGRU, Weight, Activation, Real>(rest...);
-    return emulate<VCLSTM, Weight, Activation, Real>(rest...);
+    for (const UnitSpec& each : kUnits)
+        if (unit == each.name)
+            return with_unit(each.unit,
+                             [&](auto kind) { return emulate<decltype(kind), Weight, Activation, Real>(rest...); });
+    throw std::invalid_argument("no unit " + unit);
+}
+
+Unit with_gates(int gates) {
+    for (const UnitSpec& each : kUnits)
+        if (each.gates == gates) return each.unit;
+    throw std::invalid_argument("no unit has " + std::to_string(gates) + " gates");
 }
 
 }  // namespace
 
-// unit: vcrnn, vcgru, vclstm; path: block, cluster, grid; types: f32, half-weights, half, f64.
+// unit: its name in plugins/common/spec.h; path: block, cluster, grid; types: f32, half-weights, half, f64.
 // sizes: T, B, D; settings: sharpness, epsilon; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C.
 // passed: gets scope * 100 + name of each barrier that was passed, up to `room` of them. weight_bytes: gets what each
 // block read of U and V.
@@ -125,11 +133,16 @@ extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* 
 extern "C" int vcdeploy_plan(int gates, int weight_bytes, int B, int D, const int* device, int wanted, long long* found,
                              char* message, int length) {
     try {
-        const Unit unit = gates == 1 ? Unit::vcrnn : gates == 3 ? Unit::vcgru : Unit::vclstm;
+        const Unit unit = with_gates(gates);
         const Device here{device[0], std::size_t(device[1]), device[2] != 0, device[3] != 0};
         const Plan best = plan(unit, std::size_t(weight_bytes), B, D, needs_of(unit, D), here, Path(wanted));
-        const long long numbers[] = {int(best.path), best.blocks, best.members, best.alone, best.on_chip,
-                                     (long long)best.shared_bytes, (long long)needed_workspace(unit, B, D)};
+        const long long numbers[] = {int(best.path),
+                                     best.blocks,
+                                     best.members,
+                                     best.alone,
+                                     best.on_chip,
+                                     (long long)best.shared_bytes,
+                                     (long long)needed_workspace(unit, B, D)};
         std::copy(std::begin(numbers), std::end(numbers), found);
         return 0;
     } catch (const std::exception& error) {

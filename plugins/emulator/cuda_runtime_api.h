@@ -74,8 +74,8 @@ struct Gpu {
     std::uint64_t seed = 0;
     std::vector<Memory> memory;
     std::map<const void*, std::size_t> permitted{};  // shared memory, by kernel
-    std::set<Place> passed{};                                 // barriers of the last launch
-    std::string fault{};                                      // of the last launch
+    std::set<Place> passed{};                        // barriers of the last launch
+    std::string fault{};                             // of the last launch
 };
 
 // The current one.

@@ -24,14 +24,22 @@ using emulator::thread;
 using emulator::threads;
 
 template <Barrier name>
-void block_barrier() { emulator::barrier(emulator::Scope::block, int(name)); }
+void block_barrier() {
+    emulator::barrier(emulator::Scope::block, int(name));
+}
 template <Barrier name>
-void cluster_barrier() { emulator::barrier(emulator::Scope::cluster, int(name)); }
+void cluster_barrier() {
+    emulator::barrier(emulator::Scope::cluster, int(name));
+}
 template <Barrier name>
-void grid_barrier() { emulator::barrier(emulator::Scope::grid, int(name)); }
+void grid_barrier() {
+    emulator::barrier(emulator::Scope::grid, int(name));
+}
 
 template <class T>
-T* in_block_of_cluster(T* mine, int rank) { return static_cast<T*>(emulator::in_block_of_cluster(mine, rank)); }
+T* in_block_of_cluster(T* mine, int rank) {
+    return static_cast<T*>(emulator::in_block_of_cluster(mine, rank));
+}
 
 template <class T>
 T shuffle_xor(T value, int lanes) {
@@ -54,21 +62,33 @@ T read_shared_by_grid(const T* from) {
 }
 
 template <class Real>
-Real sum(Real a, Real b) { return a + b; }
+Real sum(Real a, Real b) {
+    return a + b;
+}
 template <class Real>
-Real product(Real a, Real b) { return a * b; }
+Real product(Real a, Real b) {
+    return a * b;
+}
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 inline double multiply_add(double a, double b, double c) { return std::fma(a, b, c); }
 
 template <class Real>
-Real exponential(Real x) { return std::exp(x); }
+Real exponential(Real x) {
+    return std::exp(x);
+}
 template <class Real>
-Real hyperbolic_tangent(Real x) { return std::tanh(x); }
+Real hyperbolic_tangent(Real x) {
+    return std::tanh(x);
+}
 template <class Real>
-bool is_finite(Real x) { return std::isfinite(x); }
+bool is_finite(Real x) {
+    return std::isfinite(x);
+}
 
 template <class Real, class Number>
-Real widened(Number value) { return static_cast<Real>(value); }
+Real widened(Number value) {
+    return static_cast<Real>(value);
+}
 template <class Real, class Number>
 void narrow(Real value, Number* to) {
     emulator::touch(to, sizeof(Number));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr std::size_t kStack = 64 * 1024;
-constexpr std::size_t kGuard = 256;  // bytes past the shared memory, which must stay as they are
+constexpr std::size_t kGuard = 256;      // bytes past the shared memory, which must stay as they are
 constexpr char kUnwritten = char(0xFF);  // all ones: a NaN of every precision
 
 enum class State { ready, shuffling, waiting, ended };
@@ -28,8 +28,8 @@ struct Thread {
     Block* block = nullptr;
     int index = 0;
     State state = State::ready;
-    Place place{};             // where it waits
-    int lanes = 0;             // of its shuffle
+    Place place{};  // where it waits
+    int lanes = 0;  // of its shuffle
     std::uint64_t given = 0, taken = 0;
 };
 

@@ -35,10 +35,10 @@ struct Memory {
 
 struct Launch {
     int blocks;
-    int threads;              // of a block, a multiple of 32
+    int threads;  // of a block, a multiple of 32
     std::size_t shared_bytes;
-    int cluster = 1;          // blocks of a cluster
-    bool cooperative = false; // all blocks are there at once, and the grid has barriers
+    int cluster = 1;           // blocks of a cluster
+    bool cooperative = false;  // all blocks are there at once, and the grid has barriers
     std::uint64_t seed = 0;
     const Place* without = nullptr;  // a barrier to leave out, or null
     std::vector<Memory> memory{};

@@ -49,14 +49,14 @@ struct Wrong {
     void (*kernel)();
 };
 constexpr Wrong kWrong[] = {{"divergent barrier", divergent_barrier},
-                             {"missed barrier", missed_barrier},
-                             {"partial shuffle", partial_shuffle},
-                             {"divergent shuffle", divergent_shuffle},
-                             {"past shared memory", past_shared_memory},
-                             {"foreign memory", foreign_memory},
-                             {"ended block", ended_block},
-                             {"grid barrier", grid_barrier_without_cooperative_launch},
-                             {"nothing wrong", nothing_wrong}};
+                            {"missed barrier", missed_barrier},
+                            {"partial shuffle", partial_shuffle},
+                            {"divergent shuffle", divergent_shuffle},
+                            {"past shared memory", past_shared_memory},
+                            {"foreign memory", foreign_memory},
+                            {"ended block", ended_block},
+                            {"grid barrier", grid_barrier_without_cooperative_launch},
+                            {"nothing wrong", nothing_wrong}};
 
 }  // namespace
 

@@ -16,7 +16,7 @@ class Fiber {
     // stack: owned by the caller. body never returns: its last act is to give way for good.
     void start(char* stack, std::size_t bytes, void (*body)());
 
-    void go_on();   // from the scheduler: runs the fiber until it gives way
+    void go_on();     // from the scheduler: runs the fiber until it gives way
     void give_way();  // from the fiber: back to where go_on was called
 
   private:

@@ -20,7 +20,7 @@ extern "C" void vcdeploy_gpu(const int* properties) {
     emulator::gpu() = fresh;
 }
 
-// unit: 0, 1, 2 for VCRNN, VCGRU, VCLSTM; types: Types; sizes: T, B, D; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C;
+// unit: its row in plugins/common/spec.h; types: Types; sizes: T, B, D; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C;
 // bytes: of each. between: dimensions of another layer that is prepared before this one is launched, or 0. found: path, blocks, members, alone, on_chip, shared bytes. Returns 0, or -1 with a message.
 extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const double* settings, void* const* tensors,
                                const long long* bytes, int wanted, int between, unsigned long long seed,
@@ -31,8 +31,8 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
         const Sizes size{sizes[0], sizes[1], sizes[2]};
         const Plan plan = prepared(kind, of, std::max(size.B, 1), size.D, Path(wanted));
         if (between > 0) prepared(kind, of, 1, between, Path(wanted));
-        const long long numbers[] = {int(plan.path), plan.blocks, plan.members, plan.alone, plan.on_chip,
-                                     (long long)plan.shared_bytes};
+        const long long numbers[] = {int(plan.path), plan.blocks,  plan.members,
+                                     plan.alone,     plan.on_chip, (long long)plan.shared_bytes};
         std::copy(std::begin(numbers), std::end(numbers), found);
 
         emulator::Gpu& gpu = emulator::gpu();
@@ -49,10 +49,12 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
         // Uninitialised as TensorRT hands it over, with a guard behind it.
         const std::size_t room = workspace_bytes(kind, size.B, size.D) / sizeof(float), guard = 64;
         const std::unique_ptr<float, void (*)(void*)> workspace(
-            static_cast<float*>(std::aligned_alloc(256, ((room + guard) * sizeof(float) + 255) / 256 * 256)), std::free);
+            static_cast<float*>(std::aligned_alloc(256, ((room + guard) * sizeof(float) + 255) / 256 * 256)),
+            std::free);
         std::fill_n(workspace.get(), room, std::numeric_limits<float>::quiet_NaN());
         std::fill_n(workspace.get() + room, guard, 7.0f);
-        gpu.memory.push_back({reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
+        gpu.memory.push_back(
+            {reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
         const cudaError_t error =
             launch(kind, of, plan, size, float(settings[0]), float(settings[1]), all, workspace.get(), nullptr);
         if (error != cudaSuccess) throw std::runtime_error(std::string(cudaGetErrorName(error)) + ": " + gpu.fault);

@@ -84,9 +84,11 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
         const std::unique_ptr<float, void (*)(void*)> workspace(
             static_cast<float*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256)), std::free);
         std::fill_n(workspace.get(), room, std::numeric_limits<float>::quiet_NaN());
-        gpu.memory.push_back({reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
+        gpu.memory.push_back(
+            {reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
         const std::vector<const void*> in(tensors, tensors + inputs);
-        need(runtime.enqueue(now.data(), now.data() + inputs, in.data(), tensors + inputs, workspace.get(), nullptr) == 0,
+        need(runtime.enqueue(now.data(), now.data() + inputs, in.data(), tensors + inputs, workspace.get(), nullptr) ==
+                 0,
              "enqueue failed");
         return 0;
     } catch (const std::exception& error) {

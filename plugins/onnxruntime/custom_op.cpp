@@ -1,4 +1,4 @@
-// The functions of the record. Those that may fail return a status; nothing throws past here.
+// The functions of OrtCustomOp. Those that can fail return a status; no exception leaves them.
 #include "custom_op.h"
 
 #include "status.h"
@@ -6,64 +6,57 @@
 namespace vcdeploy {
 namespace {
 
-const char* name_of(Unit unit) {
-    return unit == Unit::vcrnn ? "VCRNN" : unit == Unit::vcgru ? "VCGRU" : "VCLSTM";
-}
+const char* name_of(Unit unit) { return spec_of(unit).op; }
 
 const CustomOp& own(const OrtCustomOp* op) { return *static_cast<const CustomOp*>(op); }
 
-const char* ORT_API_CALL get_name(const OrtCustomOp* op) noexcept { return name_of(own(op).unit); }
+const char* VCDEPLOY_ORT_CALL get_name(const OrtCustomOp* op) noexcept { return name_of(own(op).unit); }
 
-const char* ORT_API_CALL get_provider(const OrtCustomOp*) noexcept { return nullptr; }  // the CPU's
+const char* VCDEPLOY_ORT_CALL get_provider(const OrtCustomOp*) noexcept { return nullptr; }  // the CPU
 
-ONNXTensorElementDataType ORT_API_CALL get_type(const OrtCustomOp*, std::size_t) noexcept {
+ONNXTensorElementDataType VCDEPLOY_ORT_CALL get_type(const OrtCustomOp*, std::size_t) noexcept {
     return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 }
 
-std::size_t ORT_API_CALL count_inputs(const OrtCustomOp* op) noexcept {
-    return own(op).unit == Unit::vclstm ? 8 : 7;
-}
+std::size_t VCDEPLOY_ORT_CALL count_inputs(const OrtCustomOp* op) noexcept { return spec_of(own(op).unit).inputs(); }
 
-std::size_t ORT_API_CALL count_outputs(const OrtCustomOp* op) noexcept {
-    return own(op).unit == Unit::vclstm ? 4 : 3;
-}
+std::size_t VCDEPLOY_ORT_CALL count_outputs(const OrtCustomOp* op) noexcept { return spec_of(own(op).unit).outputs(); }
 
-OrtCustomOpInputOutputCharacteristic ORT_API_CALL input_kind(const OrtCustomOp*, std::size_t) noexcept {
+OrtCustomOpInputOutputCharacteristic VCDEPLOY_ORT_CALL input_kind(const OrtCustomOp*, std::size_t) noexcept {
     return INPUT_OUTPUT_REQUIRED;
 }
 
-// Any output may be left out by its node, as with the function that a file carries for the op.
-OrtCustomOpInputOutputCharacteristic ORT_API_CALL output_kind(const OrtCustomOp*, std::size_t) noexcept {
+// A node may omit any output, as it may with the function body in the file.
+OrtCustomOpInputOutputCharacteristic VCDEPLOY_ORT_CALL output_kind(const OrtCustomOp*, std::size_t) noexcept {
     return INPUT_OUTPUT_OPTIONAL;
 }
 
-OrtMemType ORT_API_CALL input_memory(const OrtCustomOp*, std::size_t) noexcept { return OrtMemTypeDefault; }
+OrtMemType VCDEPLOY_ORT_CALL input_memory(const OrtCustomOp*, std::size_t) noexcept { return OrtMemTypeDefault; }
 
-int ORT_API_CALL least_variadic(const OrtCustomOp*) noexcept { return 1; }
+int VCDEPLOY_ORT_CALL least_variadic(const OrtCustomOp*) noexcept { return 1; }
 
-int ORT_API_CALL uniform_variadic(const OrtCustomOp*) noexcept { return 1; }
+int VCDEPLOY_ORT_CALL uniform_variadic(const OrtCustomOp*) noexcept { return 1; }
 
-int ORT_API_CALL version(const OrtCustomOp*) noexcept { return 1; }
+int VCDEPLOY_ORT_CALL version(const OrtCustomOp*) noexcept { return 1; }
 
-OrtStatus* ORT_API_CALL create(const OrtCustomOp* op, const OrtApi* api, const OrtKernelInfo* info,
-                               void** kernel) noexcept {
+OrtStatus* VCDEPLOY_ORT_CALL create(const OrtCustomOp* op, const OrtApi* api, const OrtKernelInfo* info,
+                                    void** kernel) noexcept {
     *kernel = nullptr;
     const CustomOp& self = own(op);
-    return guarded(*api, name_of(self.unit),
-                   [&] { *kernel = new UnitKernel(*api, *info, self.unit, self.settings); });
+    return guarded(*api, name_of(self.unit), [&] { *kernel = new UnitKernel(*api, *info, self.unit, self.settings); });
 }
 
-OrtStatus* ORT_API_CALL compute(void* kernel, OrtKernelContext* context) noexcept {
+OrtStatus* VCDEPLOY_ORT_CALL compute(void* kernel, OrtKernelContext* context) noexcept {
     UnitKernel& self = *static_cast<UnitKernel*>(kernel);
     return guarded(self.api(), name_of(self.unit()), [&] { self.compute(*context); });
 }
 
-void ORT_API_CALL destroy(void* kernel) noexcept { delete static_cast<UnitKernel*>(kernel); }
+void VCDEPLOY_ORT_CALL destroy(void* kernel) noexcept { delete static_cast<UnitKernel*>(kernel); }
 
 }  // namespace
 
 CustomOp::CustomOp(Unit unit, Settings settings) : OrtCustomOp{}, unit(unit), settings(settings) {
-    OrtCustomOp::version = VCDEPLOY_ORT_API;
+    OrtCustomOp::version = kOrtApiVersion;
     GetName = get_name;
     GetExecutionProviderType = get_provider;
     GetInputType = GetOutputType = get_type;
@@ -72,7 +65,7 @@ CustomOp::CustomOp(Unit unit, Settings settings) : OrtCustomOp{}, unit(unit), se
     GetInputCharacteristic = input_kind;
     GetOutputCharacteristic = output_kind;
     GetInputMemoryType = input_memory;
-    // Nothing is variadic, yet a runtime may ask.
+    // Nothing is variadic, but a runtime may call these anyway.
     GetVariadicInputMinArity = GetVariadicOutputMinArity = least_variadic;
     GetVariadicInputHomogeneity = GetVariadicOutputHomogeneity = uniform_variadic;
     GetStartVersion = GetEndVersion = vcdeploy::version;

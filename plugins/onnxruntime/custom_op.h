@@ -1,13 +1,12 @@
-// The ops VCRNN, VCGRU and VCLSTM as ONNX Runtime wants them described (docs/design.md, section 2).
+// Descriptions of the ops VCRNN, VCGRU and VCLSTM for ONNX Runtime (docs/design.md, section 2).
 #pragma once
 
-#include <onnxruntime_c_api.h>
-
+#include "ort_c_api.h"
 #include "unit_kernel.h"
 
 namespace vcdeploy {
 
-// A record of C functions, and what they need to know. It must outlive every session that uses it.
+// C functions and the data they use. It must outlive every session that uses it.
 struct CustomOp : OrtCustomOp {
     CustomOp(Unit unit, Settings settings);
 

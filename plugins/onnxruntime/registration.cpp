@@ -1,18 +1,18 @@
-// RegisterCustomOps, the one function that the library shows: ONNX Runtime calls it for each session's options.
+// RegisterCustomOps, the only exported function: ONNX Runtime calls it for each session's options.
 //
-// The library asks for one version of the runtime's interface, the oldest it needs, which every newer runtime offers
-// too. It keeps to the C interface: what the C++ wrappers call changes with the version of the header.
-#include <onnxruntime_c_api.h>
-
-#include <array>
+// The library asks for one version of the C interface, the oldest it supports; every newer runtime offers it too.
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "custom_op.h"
+#include "ort_c_api.h"
 #include "status.h"
 
 #ifdef _WIN32
@@ -26,29 +26,38 @@ namespace {
 
 constexpr int kMostThreads = 256;
 
-// The ops of all sessions with the same settings.
+// The ops that sessions with the same settings share.
 class Domain {
   public:
-    Domain(const OrtApi& api, Settings settings)
-        : ops_{CustomOp(Unit::vcrnn, settings), CustomOp(Unit::vcgru, settings), CustomOp(Unit::vclstm, settings)},
-          domain_(made(api), api.ReleaseCustomOpDomain) {
+    Domain(const OrtApi& api, Settings settings) : ops_(describe(settings)), domain_(create(api), Release{&api}) {
         for (const CustomOp& op : ops_) require(api, api.CustomOpDomain_Add(domain_.get(), &op));
     }
 
     OrtCustomOpDomain* get() { return domain_.get(); }
 
   private:
-    static OrtCustomOpDomain* made(const OrtApi& api) {
+    struct Release {
+        const OrtApi* api;
+        void operator()(OrtCustomOpDomain* domain) const { api->ReleaseCustomOpDomain(domain); }
+    };
+
+    static OrtCustomOpDomain* create(const OrtApi& api) {
         OrtCustomOpDomain* domain = nullptr;
         require(api, api.CreateCustomOpDomain("vcdeploy", &domain));
         return domain;
     }
 
-    const std::array<CustomOp, 3> ops_;
-    std::unique_ptr<OrtCustomOpDomain, decltype(OrtApi::ReleaseCustomOpDomain)> domain_;
+    static std::vector<CustomOp> describe(Settings settings) {
+        std::vector<CustomOp> ops;
+        for (const UnitSpec& spec : kUnits) ops.emplace_back(spec.unit, settings);
+        return ops;
+    }
+
+    const std::vector<CustomOp> ops_;  // their addresses go to ONNX Runtime
+    std::unique_ptr<OrtCustomOpDomain, Release> domain_;
 };
 
-// Sessions hold on to their domain, and nothing tells when the last of them has gone: it stays with the library.
+// Sessions keep using their domain, and the library does not learn when the last one ends: domains are never released.
 Domain& domain_of(const OrtApi& api, Settings settings) {
     static std::mutex busy;
     static std::map<std::pair<const OrtApi*, Settings>, std::unique_ptr<Domain>> domains;
@@ -58,7 +67,7 @@ Domain& domain_of(const OrtApi& api, Settings settings) {
     return *found;
 }
 
-// A configuration entry of the session's options; empty where it was not set.
+// A configuration entry of the session's options; empty if not set.
 std::string entry(const OrtApi& api, const OrtSessionOptions* options, const char* key) {
     int is_set = 0;
     require(api, api.HasSessionConfigEntry(options, key, &is_set));
@@ -81,14 +90,15 @@ Settings settings_of(const OrtApi& api, const OrtSessionOptions* options) {
                                         threads + "'");
     }
     if (const std::string precision = entry(api, options, "vcdeploy.precision"); !precision.empty()) {
-        const std::map<std::string, Precision> known{{"f32", Precision::f32},
-                                                     {"f16", Precision::f16},
-                                                     {"bf16", Precision::bf16},
-                                                     {"int8", Precision::int8}};
-        const auto found = known.find(precision);
-        if (found == known.end())
-            throw std::invalid_argument("vcdeploy.precision must be f32, f16, bf16 or int8, not '" + precision + "'");
-        settings.precision = found->second;
+        std::string names;
+        const PrecisionSpec* found = nullptr;
+        for (const PrecisionSpec& each : kPrecisions) {
+            if (precision == each.name) found = &each;
+            const bool last = &each == std::end(kPrecisions) - 1;
+            names += std::string(names.empty() ? "" : last ? " or " : ", ") + each.name;
+        }
+        if (!found) throw std::invalid_argument("vcdeploy.precision must be " + names + ", not '" + precision + "'");
+        settings.precision = found->precision;
     }
     return settings;
 }
@@ -96,14 +106,14 @@ Settings settings_of(const OrtApi& api, const OrtSessionOptions* options) {
 }  // namespace
 }  // namespace vcdeploy
 
-extern "C" VCDEPLOY_VISIBLE OrtStatus* ORT_API_CALL RegisterCustomOps(OrtSessionOptions* options,
-                                                                      const OrtApiBase* base) noexcept {
+extern "C" VCDEPLOY_VISIBLE OrtStatus* VCDEPLOY_ORT_CALL RegisterCustomOps(OrtSessionOptions* options,
+                                                                           const vcdeploy::OrtApiBase* base) noexcept {
     using namespace vcdeploy;
-    const OrtApi* api = base->GetApi(VCDEPLOY_ORT_API);
-    if (api == nullptr) {  // the first version can make a status, too
+    const OrtApi* api = base->GetApi(kOrtApiVersion);
+    if (api == nullptr) {  // version 1 can create a status too
         const OrtApi& oldest = *base->GetApi(1);
         return guarded(oldest, "vcdeploy", [base] {
-            throw std::runtime_error("its ops need ONNX Runtime 1." + std::to_string(VCDEPLOY_ORT_API) +
+            throw std::runtime_error("its ops need ONNX Runtime 1." + std::to_string(kOrtApiVersion) +
                                      " or newer, and this is " + base->GetVersionString());
         });
     }

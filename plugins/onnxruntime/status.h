@@ -1,15 +1,16 @@
-// Errors on both sides of ONNX Runtime's C interface: its OrtStatus becomes an exception, an exception an OrtStatus.
+// Errors across ONNX Runtime's C interface: an OrtStatus becomes an exception, and an exception an OrtStatus.
 #pragma once
 
-#include <onnxruntime_c_api.h>
-
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 
+#include "ort_c_api.h"
+
 namespace vcdeploy {
 
-// Throws what a call of the runtime came to, unless it came to nothing.
+// Throws the error of a call to the runtime; a null status is success.
 inline void require(const OrtApi& api, OrtStatus* status) {
     if (status == nullptr) return;
     const std::string message = api.GetErrorMessage(status);
@@ -17,7 +18,7 @@ inline void require(const OrtApi& api, OrtStatus* status) {
     throw std::runtime_error(message);
 }
 
-// Runs `work`; what it throws comes back as a status that says `who` failed. No exception leaves it.
+// Runs `work` and returns what it throws as a status whose message starts with `who`. No exception leaves it.
 template <class Work>
 OrtStatus* guarded(const OrtApi& api, const char* who, const Work& work) noexcept {
     const auto failed = [&](OrtErrorCode code, const char* what) noexcept -> OrtStatus* {
@@ -37,7 +38,7 @@ OrtStatus* guarded(const OrtApi& api, const char* who, const Work& work) noexcep
     } catch (const std::exception& error) {
         return failed(ORT_FAIL, error.what());
     } catch (...) {
-        return failed(ORT_FAIL, "an unknown failure");
+        return failed(ORT_FAIL, "unknown error");
     }
 }
 

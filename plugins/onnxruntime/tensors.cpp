@@ -1,4 +1,4 @@
-// Asks the runtime about its tensors.
+// Queries the runtime's tensors.
 #include "tensors.h"
 
 #include <memory>
@@ -24,7 +24,7 @@ Tensor tensor_of(const OrtApi& api, const OrtValue* value, const std::string& na
     Tensor tensor{Shape(dimensions), nullptr};
     require(api, api.GetDimensions(info.get(), tensor.shape.data(), dimensions));
     void* data = nullptr;
-    require(api, api.GetTensorMutableData(const_cast<OrtValue*>(value), &data));  // only read, whatever its name
+    require(api, api.GetTensorMutableData(const_cast<OrtValue*>(value), &data));  // only read here
     tensor.data = static_cast<const float*>(data);
     return tensor;
 }

@@ -1,11 +1,11 @@
-// Tensors of ONNX Runtime as pointers and shapes, with errors that say which tensor is wrong, and how.
+// ONNX Runtime's tensors as pointers and shapes; errors name the tensor and what is wrong with it.
 #pragma once
-
-#include <onnxruntime_c_api.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "ort_c_api.h"
 
 namespace vcdeploy {
 
@@ -16,15 +16,15 @@ struct Tensor {
     const float* data;  // owned by the runtime
 };
 
-// Throws std::invalid_argument where it is not there or holds no floats.
+// Throws std::invalid_argument if it is missing or not float32.
 Tensor tensor_of(const OrtApi& api, const OrtValue* value, const std::string& name);
 
-// The elements of a tensor that has to have this shape; throws std::invalid_argument where it has another.
+// The elements of a tensor; throws std::invalid_argument unless it has this shape.
 const float* elements(const Tensor& tensor, const std::string& name, const Shape& shape);
 
 std::string to_string(const Shape& shape);
 
-// An output of a node, or memory of our own where the node has left it out.
+// An output of a node, or our own memory if the node omits it.
 class Output {
   public:
     Output(const OrtApi& api, OrtKernelContext& context, std::size_t index, const Shape& shape);

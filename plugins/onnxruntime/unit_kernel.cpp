@@ -1,13 +1,13 @@
-// Checks what a node is given, and runs its layer on it.
+// Checks the inputs of a node and runs its layer.
 #include "unit_kernel.h"
 
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 
-#include "dispatch.h"
-#include "levels.h"
+#include "kernels/dispatch.h"
 #include "status.h"
+#include "weights/quantization.h"
 
 namespace vcdeploy {
 namespace {
@@ -28,7 +28,7 @@ Softness softness_of(const OrtApi& api, const OrtKernelInfo& info) {
     return Softness(attribute(api, info, "sharpness"), attribute(api, info, "epsilon"));
 }
 
-// What an int8 node carries and no other; 0 where it is not there.
+// An attribute that only int8 nodes have; 0 for others.
 std::int64_t levels_of(const OrtApi& api, const OrtKernelInfo& info) {
     std::int64_t levels = 0;
     if (OrtStatus* status = api.KernelInfoGetAttribute_int64(&info, "activation_levels", &levels)) {
@@ -56,8 +56,8 @@ void SharedLayer::run(const SequenceCall& call) {
         }
     }
     if (!stepper)
-        stepper = std::make_unique<Stepper>(layer_.unit, layer_.dim, layer_.precision, softness_, choose_kernels("auto"),
-                                            threads_);
+        stepper = std::make_unique<Stepper>(layer_.unit, layer_.dim, layer_.precision, softness_,
+                                            choose_kernels("auto"), threads_);
     run_sequences(layer_, *stepper, call);
     const std::lock_guard lock(busy_);
     idle_.push_back(std::move(stepper));
@@ -83,18 +83,16 @@ std::shared_ptr<SharedLayer> UnitKernel::packed(const std::vector<Tensor>& weigh
         throw std::invalid_argument("a state has 1 to " + std::to_string(kMostDimensions) + " dimensions, not " +
                                     std::to_string(D));
     if (levels_ && precision_ == Precision::int8 && levels_ != activation_levels(static_cast<int>(D)))
-        throw std::invalid_argument("the node has activation_levels = " + std::to_string(levels_) +
-                                    ", and the kernels round to " +
-                                    std::to_string(activation_levels(static_cast<int>(D))) + " at " +
-                                    std::to_string(D) + " dimensions");
+        throw std::invalid_argument(
+            "the node has activation_levels = " + std::to_string(levels_) + ", and the kernels round to " +
+            std::to_string(activation_levels(static_cast<int>(D))) + " at " + std::to_string(D) + " dimensions");
     const Shape matrix{D * gates_of(unit_), D};
     const auto stored = [&](const Tensor& tensor, const char* name) {
         const auto* data = reinterpret_cast<const unsigned char*>(elements(tensor, name, matrix));
-        return StoredMatrix{data, Precision::f32, nullptr, static_cast<int>(D)};
+        return MatrixView{data, Precision::f32, nullptr, static_cast<int>(D)};
     };
-    const LayerWeights found{stored(weights[0], "U"), stored(weights[1], "V"),
-                             elements(weights[2], "u", {D}), elements(weights[3], "v", {D}),
-                             *elements(weights[4], "b", {1})};
+    const LayerWeights found{stored(weights[0], "U"), stored(weights[1], "V"), elements(weights[2], "u", {D}),
+                             elements(weights[3], "v", {D}), *elements(weights[4], "b", {1})};
     return std::make_shared<SharedLayer>(unit_, static_cast<int>(D), found, softness_, precision_, settings_.threads);
 }
 
@@ -139,7 +137,7 @@ void UnitKernel::compute(OrtKernelContext& context) {
     const std::shared_ptr<SharedLayer> layer = layer_for(context, X.shape[2]);
     const std::int64_t D = layer->dim();
 
-    const bool has_cell = unit_ == Unit::vclstm;
+    const bool has_cell = spec_of(unit_).has_cell();
     SequenceCall call{};
     call.T = static_cast<int>(T);
     call.B = static_cast<int>(B);

@@ -1,7 +1,5 @@
-// One node of a graph: a layer's packed weights, and calls of it, from any number of threads at once.
+// One node of a graph: the layer's packed weights, callable from any number of threads at once.
 #pragma once
-
-#include <onnxruntime_c_api.h>
 
 #include <compare>
 #include <cstdint>
@@ -10,21 +8,22 @@
 #include <optional>
 #include <vector>
 
-#include "layer.h"
-#include "sequence.h"
+#include "engine/sequence.h"
+#include "ort_c_api.h"
 #include "tensors.h"
+#include "weights/layer.h"
 
 namespace vcdeploy {
 
-// How the nodes of a session work.
+// Settings of a session.
 struct Settings {
-    int threads = 1;                     // that share the rows of a step
-    std::optional<Precision> precision;  // of the packed weights; unless given, what the node says
+    int threads = 1;                     // per step
+    std::optional<Precision> precision;  // of the packed weights; by default the node's
 
     auto operator<=>(const Settings&) const = default;
 };
 
-// A layer with as much working memory as calls have needed at once: each takes a Stepper, and leaves it for the next.
+// A layer and a pool of Steppers, its working memory: each call takes one and returns it.
 class SharedLayer {
   public:
     SharedLayer(Unit unit, int dim, const LayerWeights& weights, Softness softness, Precision precision, int threads)
@@ -43,11 +42,11 @@ class SharedLayer {
 
 class UnitKernel {
   public:
-    // Packs the weights where all of them are constant; else they are packed when they first come, and again whenever
-    // they differ. Throws std::invalid_argument where attributes or weights are wrong.
+    // Packs the weights if all are constant; otherwise the first call packs them, and any call that brings others.
+    // Throws std::invalid_argument if attributes or weights are wrong.
     UnitKernel(const OrtApi& api, const OrtKernelInfo& info, Unit unit, Settings settings);
 
-    // Throws std::invalid_argument where a shape or a weight is wrong.
+    // Throws std::invalid_argument if a shape or a weight is wrong.
     void compute(OrtKernelContext& context);
 
     const OrtApi& api() const { return api_; }
@@ -56,8 +55,8 @@ class UnitKernel {
   private:
     static constexpr std::size_t kFirstWeight = 2, kWeights = 5;  // U, V, u, v, b, after X and H0
 
-    // Weights that came as inputs, and the layer made of them. Whether they are still the same only their bytes
-    // tell: a runtime may put others at the same address. Comparing reads them once more; packing costs far more.
+    // Weights that came as inputs, and their packed layer. Compare bytes, not addresses: a runtime may put other
+    // weights at the same address. Comparing reads the weights once more, but packing costs far more.
     struct Remembered {
         std::vector<std::vector<float>> copies;
         std::shared_ptr<SharedLayer> layer;

@@ -49,7 +49,9 @@ VCDEPLOY_DEVICE DoubledSum<Real> over_lanes(DoubledSum<Real> value) {
 }
 
 template <class Real>
-VCDEPLOY_DEVICE Real sigmoid(Real x) { return Real(1) / (Real(1) + exponential(-x)); }
+VCDEPLOY_DEVICE Real sigmoid(Real x) {
+    return Real(1) / (Real(1) + exponential(-x));
+}
 
 // w * fresh + (1 - w) * old; where w is 0 the very bits of old.
 template <class Real>
@@ -71,7 +73,8 @@ VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int
     using Weights = Pack<Weight, Columns>;
     using Numbers = Pack<Real, Columns>;
     const std::size_t gate = std::size_t(D) * D, row = std::size_t(i) * D;
-    [[maybe_unused]] constexpr int at_once = Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough bytes under way, and no spills
+    [[maybe_unused]] constexpr int at_once =
+        Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough bytes under way, and no spills
 #pragma unroll at_once
     for (int j = thread() % kWarp * Columns; j < extent; j += kWarp * Columns) {
         Weights of_state[OfState], of_input[OfInput > 0 ? OfInput : 1];

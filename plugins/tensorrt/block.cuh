@@ -33,7 +33,9 @@ struct Block {
     }
     VCDEPLOY_DEVICE Real read(const Real* from) const { return *from; }
     template <Barrier name>
-    VCDEPLOY_DEVICE void barrier() const { block_barrier<name>(); }
+    VCDEPLOY_DEVICE void barrier() const {
+        block_barrier<name>();
+    }
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
 };
 

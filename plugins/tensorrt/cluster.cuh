@@ -37,7 +37,9 @@ struct Cluster {
     }
     VCDEPLOY_DEVICE Real read(const Real* from) const { return *from; }
     template <Barrier name>
-    VCDEPLOY_DEVICE void barrier() const { cluster_barrier<name>(); }
+    VCDEPLOY_DEVICE void barrier() const {
+        cluster_barrier<name>();
+    }
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
 };
 
@@ -59,7 +61,8 @@ VCDEPLOY_KERNEL void VCDEPLOY_THREADS cluster_kernel(Call<Weight, Activation, Re
     const Cluster<Real> team{room.reset, exchange, size, call.members};
     cluster_barrier<Barrier::started>();
     Sequence<Unit, Cluster<Real>, Weight, Activation, Real>(call, team, block() / call.members, partials, memory,
-                                                            exchange + 2 * size).run();
+                                                            exchange + 2 * size)
+        .run();
 #else
     stop();  // no plan launches it where there are no clusters; should one, that must not pass for a result
 #endif

@@ -1,4 +1,5 @@
 // What TensorRT asks a plugin library for: a creator for each unit, and where to log.
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -26,12 +27,11 @@ Path wanted_path() {
 class UnitCreator final : public IPluginCreatorV3One {
   public:
     explicit UnitCreator(Unit unit)
-        : unit_(unit),
-          fields_{PluginField("sharpness", nullptr, PluginFieldType::kFLOAT32, 1),
-                  PluginField("epsilon", nullptr, PluginFieldType::kFLOAT32, 1)},
+        : unit_(unit), fields_{PluginField("sharpness", nullptr, PluginFieldType::kFLOAT32, 1),
+                               PluginField("epsilon", nullptr, PluginFieldType::kFLOAT32, 1)},
           collection_{2, fields_} {}
 
-    const char* getPluginName() const noexcept override { return name_of(unit_); }
+    const char* getPluginName() const noexcept override { return spec_of(unit_).op; }
     const char* getPluginVersion() const noexcept override { return "1"; }
     const char* getPluginNamespace() const noexcept override { return ""; }
     const PluginFieldCollection* getFieldNames() noexcept override { return &collection_; }
@@ -51,7 +51,7 @@ class UnitCreator final : public IPluginCreatorV3One {
             }
             return new UnitPlugin(unit_, sharpness, epsilon, wanted_path());
         } catch (const std::exception& error) {
-            log_error(std::string(name_of(unit_)) + " " + (name ? name : "") + ": " + error.what());
+            log_error(std::string(spec_of(unit_).op) + " " + (name ? name : "") + ": " + error.what());
             return nullptr;
         }
     }
@@ -68,11 +68,13 @@ class UnitCreator final : public IPluginCreatorV3One {
 #define VCDEPLOY_EXPORT extern "C" __attribute__((visibility("default")))
 
 VCDEPLOY_EXPORT nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count) {
-    static vcdeploy::UnitCreator vcrnn(vcdeploy::Unit::vcrnn), vcgru(vcdeploy::Unit::vcgru),
-        vclstm(vcdeploy::Unit::vclstm);
-    static nvinfer1::IPluginCreatorInterface* const creators[] = {&vcrnn, &vcgru, &vclstm};
-    count = 3;
-    return creators;
+    static const auto creators = [] {
+        std::array<nvinfer1::IPluginCreatorInterface*, vcdeploy::kUnitCount> all;
+        for (int i = 0; i < vcdeploy::kUnitCount; ++i) all[i] = new vcdeploy::UnitCreator(vcdeploy::kUnits[i].unit);
+        return all;  // for as long as the library is loaded, as TensorRT requires
+    }();
+    count = vcdeploy::kUnitCount;
+    return creators.data();
 }
 
 VCDEPLOY_EXPORT void setLoggerFinder(nvinfer1::ILoggerFinder* finder) { vcdeploy::set_logger_finder(finder); }

@@ -8,14 +8,14 @@
 namespace vcdeploy {
 
 enum class Barrier {
-    started,    // every block of a cluster runs: its shared memory may be written to
-    partials,   // the warps' parts of the scheduler's sum are there
-    masked,     // hbar and xbar are there
-    reset,      // r ⊙ hbar of all rows is there (VCGRU)
-    gathered,   // and in this block's own memory (grid)
-    fresh,      // the new h of all rows is there
-    alone,      // what a block did by itself is known to the others (grid)
-    next,       // no warp of this block is at work on the last sequence any more (grid)
+    started,   // every block of a cluster runs: its shared memory may be written to
+    partials,  // the warps' parts of the scheduler's sum are there
+    masked,    // hbar and xbar are there
+    reset,     // r ⊙ hbar of all rows is there (VCGRU)
+    gathered,  // and in this block's own memory (grid)
+    fresh,     // the new h of all rows is there
+    alone,     // what a block did by itself is known to the others (grid)
+    next,      // no warp of this block is at work on the last sequence any more (grid)
     count
 };
 
@@ -41,17 +41,23 @@ VCDEPLOY_DEVICE int block() { return blockIdx.x; }
 VCDEPLOY_DEVICE int blocks() { return gridDim.x; }
 
 template <Barrier>
-VCDEPLOY_DEVICE void block_barrier() { __syncthreads(); }
+VCDEPLOY_DEVICE void block_barrier() {
+    __syncthreads();
+}
 
 template <Barrier>
-VCDEPLOY_DEVICE void grid_barrier() { cooperative_groups::this_grid().sync(); }
+VCDEPLOY_DEVICE void grid_barrier() {
+    cooperative_groups::this_grid().sync();
+}
 
 // Clusters came with compute capability 9. For older GPUs the kernels that use them are compiled to stop at once. PTX for
 // such a one stays so when a driver compiles it for a newer: launch.cu asks what a kernel was compiled for.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define VCDEPLOY_CLUSTERS 1
 template <Barrier>
-VCDEPLOY_DEVICE void cluster_barrier() { cooperative_groups::this_cluster().sync(); }
+VCDEPLOY_DEVICE void cluster_barrier() {
+    cooperative_groups::this_cluster().sync();
+}
 VCDEPLOY_DEVICE int cluster_rank() { return cooperative_groups::this_cluster().block_rank(); }
 template <class T>
 VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int rank) {
@@ -63,7 +69,9 @@ template <Barrier>
 VCDEPLOY_DEVICE void cluster_barrier() {}
 VCDEPLOY_DEVICE int cluster_rank() { return 0; }
 template <class T>
-VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int) { return mine; }
+VCDEPLOY_DEVICE T* in_block_of_cluster(T* mine, int) {
+    return mine;
+}
 #endif
 
 // Ends the kernel with an error.
@@ -80,11 +88,17 @@ VCDEPLOY_DEVICE char* shared_memory() {
 template <std::size_t bytes>
 struct BitsOf;
 template <>
-struct BitsOf<16> { using Type = uint4; };
+struct BitsOf<16> {
+    using Type = uint4;
+};
 template <>
-struct BitsOf<4> { using Type = unsigned int; };
+struct BitsOf<4> {
+    using Type = unsigned int;
+};
 template <>
-struct BitsOf<2> { using Type = unsigned short; };
+struct BitsOf<2> {
+    using Type = unsigned short;
+};
 
 // Of memory that no one writes while the kernel runs.
 template <class Pack>
@@ -109,9 +123,13 @@ VCDEPLOY_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
 VCDEPLOY_DEVICE bool is_finite(float x) { return isfinite(x); }
 
 template <class Real>
-VCDEPLOY_DEVICE Real widened(float value) { return value; }
+VCDEPLOY_DEVICE Real widened(float value) {
+    return value;
+}
 template <class Real>
-VCDEPLOY_DEVICE Real widened(Half value) { return __half2float(value); }
+VCDEPLOY_DEVICE Real widened(Half value) {
+    return __half2float(value);
+}
 
 VCDEPLOY_DEVICE void narrow(float value, float* to) { *to = value; }
 VCDEPLOY_DEVICE void narrow(float value, Half* to) { *to = __float2half_rn(value); }

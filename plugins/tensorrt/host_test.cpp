@@ -132,7 +132,8 @@ IPluginV3OneRuntime& runtime_of(IPluginV3& plugin) {
 void check_fields(IPluginCreatorV3One& creator, const std::string& name) {
     const PluginFieldCollection* names = creator.getFieldNames();
     check(names->nbFields == 2 && !std::strcmp(names->fields[0].name, "sharpness") &&
-              !std::strcmp(names->fields[1].name, "epsilon"), name + " has the fields sharpness and epsilon");
+              !std::strcmp(names->fields[1].name, "epsilon"),
+          name + " has the fields sharpness and epsilon");
     const auto number = [](const char* field, const float& value) {
         return PluginField(field, &value, PluginFieldType::kFLOAT32, 1);
     };
@@ -170,8 +171,12 @@ void check_types(IPluginV3& plugin, const Kind& kind) {
         bool runs;
     };
     const DataType f32 = DataType::kFLOAT, f16 = DataType::kHALF;
-    for (const Choice& choice : {Choice{f32, f32, true}, {f32, f16, true}, {f16, f16, true}, {f16, f32, false},
-                                 {DataType::kINT8, f32, false}, {f32, DataType::kBF16, false}}) {
+    for (const Choice& choice : {Choice{f32, f32, true},
+                                 {f32, f16, true},
+                                 {f16, f16, true},
+                                 {f16, f32, false},
+                                 {DataType::kINT8, f32, false},
+                                 {f32, DataType::kBF16, false}}) {
         auto all = described(kind, shapes_of(kind, 5, 2, 7), choice.activation, choice.weight);
         std::vector<DataType> types, out(kind.outputs, DataType::kBOOL);
         for (int k = 0; k < kind.inputs; ++k) types.push_back(all[k].desc.type);
@@ -266,7 +271,8 @@ void check_shapes(IPluginV3& plugin, const Kind& kind) {
         return build.getWorkspaceSize(all.data(), kind.inputs, all.data() + kind.inputs, kind.outputs);
     };
     for (const int64_t D : {7, 64, 16384})
-        check(workspace(1, D) > 128 * 4 * D * sizeof(float) && workspace(8, D) - workspace(1, D) > 7 * 4 * D * sizeof(float),
+        check(workspace(1, D) > 128 * 4 * D * sizeof(float) &&
+                  workspace(8, D) - workspace(1, D) > 7 * 4 * D * sizeof(float),
               name + "'s workspace has rooms, and grows with the sequences");
     check(build.getValidTactics(nullptr, 0) == 0 && build.getNbTactics() == 0, name + " has one tactic");
 }
@@ -335,7 +341,8 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
             check(*static_cast<const float*>(again->fields[k].data) == values[k], name + "'s copies serialize alike");
         auto& core = as<IPluginV3OneCore>(*each, PluginCapabilityType::kCORE);
         check(core.getPluginName() == name && !std::strcmp(core.getPluginVersion(), "1") &&
-                  !std::strcmp(core.getPluginNamespace(), ""), name + " has a name, version 1, and no namespace");
+                  !std::strcmp(core.getPluginNamespace(), ""),
+              name + " has a name, version 1, and no namespace");
         check(!std::strcmp(core.getInterfaceInfo().kind, "PLUGIN_V3ONE_CORE") &&
                   !std::strcmp(build_of(*each).getInterfaceInfo().kind, "PLUGIN_V3ONE_BUILD") &&
                   !std::strcmp(runtime_of(*each).getInterfaceInfo().kind, "PLUGIN_V3ONE_RUNTIME"),
@@ -347,9 +354,7 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
 }  // namespace
 
 // What libnvinfer says of itself.
-extern "C" __attribute__((visibility("default"))) int32_t getInferLibVersion() noexcept {
-    return major * 10000;
-}
+extern "C" __attribute__((visibility("default"))) int32_t getInferLibVersion() noexcept { return major * 10000; }
 
 int main(int count, char** arguments) {
     if (count != 2 && count != 3) return std::printf("usage: host_test libvcdeploy_tensorrt.so [MAJOR]\n"), 2;
@@ -373,7 +378,8 @@ int main(int count, char** arguments) {
         check(!std::strcmp(list[k]->getInterfaceInfo().kind, "PLUGIN CREATOR_V3ONE"), "creators are of version 3");
         auto& creator = *static_cast<IPluginCreatorV3One*>(list[k]);
         check(!std::strcmp(creator.getPluginName(), kind.name) && !std::strcmp(creator.getPluginVersion(), "1") &&
-                  !std::strcmp(creator.getPluginNamespace(), ""), std::string(kind.name) + " is found by name");
+                  !std::strcmp(creator.getPluginNamespace(), ""),
+              std::string(kind.name) + " is found by name");
         check_fields(creator, kind.name);
         auto plugin = created(creator, {});
         check_types(*plugin, kind);

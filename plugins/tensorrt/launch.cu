@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "needs.cuh"
+#include "shared_memory.cuh"
 
 namespace vcdeploy {
 namespace {
@@ -114,17 +114,12 @@ auto with_types(Types types, const Use& use) {
 
 template <class Use>
 auto with_kernels(Unit unit, Types types, const Use& use) {
-    switch (unit) {
-        case Unit::vcrnn: return with_types<VCRNN>(types, use);
-        case Unit::vcgru: return with_types<VCGRU>(types, use);
-        default: return with_types<VCLSTM>(types, use);
-    }
+    return with_unit(unit, [&](auto kind) { return with_types<decltype(kind)>(types, use); });
 }
 
 void check(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return;
-    std::string message =
-        std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+    std::string message = std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion)
         message += "; the plugin was compiled for other GPUs: run `vcdeploy plugin build`";
     throw std::runtime_error(message);
@@ -165,7 +160,7 @@ cudaError_t launch(Unit unit, Types types, const Plan& plan, Sizes sizes, float 
         });
     const std::size_t bytes = std::size_t(sizes.B) * sizes.D * (types == Types::half ? 2 : 4);
     cudaError_t error = cudaMemcpyAsync(tensors.out[1], tensors.in[1], bytes, cudaMemcpyDeviceToDevice, stream);
-    if (error == cudaSuccess && unit == Unit::vclstm)
+    if (error == cudaSuccess && spec_of(unit).has_cell())
         error = cudaMemcpyAsync(tensors.out[3], tensors.in[7], bytes, cudaMemcpyDeviceToDevice, stream);
     return error;
 }

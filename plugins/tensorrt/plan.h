@@ -9,22 +9,21 @@
 #include <stdexcept>
 #include <string>
 
+#include "../common/spec.h"
+
 namespace vcdeploy {
 
-enum class Unit { vcrnn, vcgru, vclstm };
 enum class Types { f32, half_weights, half };
 enum class Path { automatic, block, cluster, grid, grid_off_chip };  // the last: grid, its vectors in the workspace
 
 constexpr int kThreads = 512;    // of every block
 constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
 
-constexpr int gates_of(Unit unit) { return unit == Unit::vcrnn ? 1 : unit == Unit::vcgru ? 3 : 4; }
-
 struct Device {
     int multiprocessors;
     std::size_t shared_bytes;  // that a block may ask for
     bool cooperative;          // grids may have barriers
-    bool clusters;             // blocks may form clusters of Needs::cluster_blocks, and the kernels were compiled for it
+    bool clusters;  // blocks may form clusters of Needs::cluster_blocks, and the kernels were compiled for it
 };
 
 // Bytes of shared memory a block needs: what block.cuh, cluster.cuh and grid.cuh say.
@@ -50,7 +49,7 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
                  Path wanted) {
     const int cluster_blocks = needs.cluster_blocks;
     const auto up = [](int a, int b) { return (a + b - 1) / b; };
-    const double barriers = unit == Unit::vcgru ? 2 : 1;
+    const double barriers = spec_of(unit).resets ? 2 : 1;
     const auto bytes = [&](double active) { return 2.0 * gates_of(unit) * active * active * weight_bytes; };
     const double reading = bytes(D / 2.0) / kBytesAMicrosecond;  // by one multiprocessor
 
@@ -82,9 +81,10 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
     switch (wanted) {
         case Path::block: unless(block_runs, "the path block needs more shared memory than this GPU has"); return block;
         case Path::cluster:
-            unless(cluster_runs,
-                   "the path cluster needs compute capability 9 or later, a plugin compiled for it, and shared memory for "
-                   "its vectors");
+            unless(
+                cluster_runs,
+                "the path cluster needs compute capability 9 or later, a plugin compiled for it, and shared memory for "
+                "its vectors");
             return cluster;
         case Path::grid:
         case Path::grid_off_chip:

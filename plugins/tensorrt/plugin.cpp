@@ -24,9 +24,9 @@ int32_t guarded(Unit unit, const Act& act) noexcept {
     try {
         return act();
     } catch (const std::exception& error) {
-        log_error(std::string(name_of(unit)) + ": " + error.what());
+        log_error(std::string(spec_of(unit).op) + ": " + error.what());
     } catch (...) {
-        log_error(std::string(name_of(unit)) + ": an unknown error");
+        log_error(std::string(spec_of(unit).op) + ": an unknown error");
     }
     return kFailed;
 }
@@ -49,16 +49,14 @@ std::string text(const Dims& dims) {
 
 }  // namespace
 
-const char* name_of(Unit unit) { return unit == Unit::vcrnn ? "VCRNN" : unit == Unit::vcgru ? "VCGRU" : "VCLSTM"; }
-
 UnitPlugin::UnitPlugin(Unit unit, float sharpness, float epsilon, Path wanted)
     : unit_(unit), sharpness_(sharpness), epsilon_(epsilon), wanted_(wanted) {
     if (!(sharpness > 0) || !std::isfinite(sharpness))
         throw std::invalid_argument("sharpness must be above 0, not " + std::to_string(sharpness));
     if (!(epsilon > 0 && epsilon < 0.5f))
         throw std::invalid_argument("epsilon must be between 0 and 0.5, not " + std::to_string(epsilon));
-    description_ =
-        std::string(name_of(unit)) + " sharpness " + std::to_string(sharpness) + " epsilon " + std::to_string(epsilon);
+    description_ = std::string(spec_of(unit).op) + " sharpness " + std::to_string(sharpness) + " epsilon " +
+                   std::to_string(epsilon);
     fields_ = {PluginField("sharpness", &sharpness_, PluginFieldType::kFLOAT32, 1),
                PluginField("epsilon", &epsilon_, PluginFieldType::kFLOAT32, 1)};
     collection_ = {int32_t(fields_.size()), fields_.data()};
@@ -171,7 +169,7 @@ int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const D
         out[0] = in[0];
         out[1].nbDims = 2, out[1].d[0] = B, out[1].d[1] = D;
         out[2].nbDims = 2, out[2].d[0] = T, out[2].d[1] = B;
-        if (unit_ == Unit::vclstm) out[3] = out[1];
+        if (spec_of(unit_).has_cell()) out[3] = out[1];
         return 0;
     });
 }

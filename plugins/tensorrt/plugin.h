@@ -11,8 +11,6 @@
 
 namespace vcdeploy {
 
-const char* name_of(Unit unit);  // the op type
-
 class UnitPlugin final : public nvinfer1::IPluginV3,
                          public nvinfer1::IPluginV3OneCore,
                          public nvinfer1::IPluginV3OneBuild,
@@ -28,7 +26,7 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
     nvinfer1::IPluginCapability* getCapabilityInterface(nvinfer1::PluginCapabilityType type) noexcept override;
     nvinfer1::IPluginV3* clone() noexcept override;
 
-    const char* getPluginName() const noexcept override { return name_of(unit_); }
+    const char* getPluginName() const noexcept override { return spec_of(unit_).op; }
     const char* getPluginVersion() const noexcept override { return "1"; }
     const char* getPluginNamespace() const noexcept override { return ""; }
 
@@ -62,8 +60,8 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
         Plan plan;
     };
 
-    int inputs() const { return unit_ == Unit::vclstm ? 8 : 7; }
-    int outputs() const { return unit_ == Unit::vclstm ? 4 : 3; }
+    int inputs() const { return spec_of(unit_).inputs(); }
+    int outputs() const { return spec_of(unit_).outputs(); }
     void expect_counts(int32_t inputs, int32_t outputs) const;
     template <class TypeOf>
     Types types_of(const TypeOf& type_of) const;

@@ -1,8 +1,9 @@
-"""Compiles every kernel for every architecture and prints what ptxas says of it, as a page of Markdown (`make ptxas`).
+"""Compile every kernel for every architecture and print what ptxas reports, as a Markdown page (`make ptxas`).
 
-python plugins/tensorrt/ptxas.py [ARCHITECTURE …]      needs nvcc; neither a GPU nor TensorRT
+python plugins/tensorrt/ptxas.py [ARCHITECTURE …]      needs nvcc, but neither a GPU nor TensorRT
 
-An architecture is compiled once for the same sources and the same nvcc: build/ptxas keeps what was said.
+build/ptxas caches the report per architecture, for the same sources and nvcc. The page records a hash of the sources:
+tests/plugins/test_ptxas.py compiles only when they have changed since.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ def find_nvcc() -> str | None:
 
 
 def architectures(nvcc: str) -> list[str]:
-    """Those that this nvcc knows."""
+    """The architectures that this nvcc supports."""
     known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.split()
     return [each for each in ARCHITECTURES if f"compute_{each}" in known]
 
@@ -48,11 +49,24 @@ def version(nvcc: str) -> str:
     return found[1] if found else "?"
 
 
-def resources(nvcc: str, architecture: str) -> Resources:
-    """What ptxas says of the kernels for an architecture; an error where nvcc can't compile them."""
-    digest = hashlib.sha256(f"{version(nvcc)} {architecture} {FLAGS}".encode())
-    for file in sorted([*HERE.glob("*.cuh"), *(HERE / name for name in ("launch.cu", "launch.h", "plan.h", "call.h"))]):
+def sources_digest() -> str:
+    """A hash of everything that launch.cu compiles."""
+    digest = hashlib.sha256()
+    headers = ("launch.cu", "launch.h", "plan.h", "call.h", "../common/spec.h")
+    for file in sorted([*HERE.glob("*.cuh"), *(HERE / name for name in headers)]):
         digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def is_current(page: str) -> bool:
+    """Whether a page (docs/results/ptxas.md) was written from the sources as they are now."""
+    return f"Sources: {sources_digest()}." in page
+
+
+def resources(nvcc: str, architecture: str) -> Resources:
+    """What ptxas reports of the kernels for an architecture; an error if nvcc can't compile them."""
+    digest = hashlib.sha256(f"{version(nvcc)} {architecture} {FLAGS}".encode())
+    digest.update(sources_digest().encode())
     kept = KEPT / f"{architecture}-{digest.hexdigest()[:16]}.json"
     if kept.is_file():
         found: Resources = json.loads(kept.read_text())
@@ -76,7 +90,7 @@ def resources(nvcc: str, architecture: str) -> Resources:
 
 
 def spills(tables: dict[str, Resources]) -> list[str]:
-    """The kernels that have a stack frame, or keep registers in memory."""
+    """The kernels that have a stack frame or spill registers."""
     return [f"{key} on sm_{each}" for each, table in tables.items() for key, row in table.items() if any(row[1:3])]
 
 
@@ -84,10 +98,11 @@ def page(nvcc_version: str, tables: dict[str, Resources]) -> str:
     """tables: by architecture."""
     shared = ", ".join(map(str, sorted({row[3] for table in tables.values() for row in table.values()})))
     lines = [
-        "# What ptxas says of the kernels",
+        "# ptxas report of the CUDA kernels",
         "",
-        f"Registers a thread, of the 128 that blocks of 512 threads leave; nvcc {nvcc_version}.",
+        f"Registers per thread, of the 128 that blocks of 512 threads leave; nvcc {nvcc_version}.",
         "Written by `make ptxas`. Compiled, not run on a GPU.",
+        f"Sources: {sources_digest()}. The tests compile the kernels again only if the sources have another hash.",
         "",
         "| unit | types | path | " + " | ".join(f"sm_{each}" for each in tables) + " |",
         "|---|---|---|" + "---|" * len(tables),

@@ -11,10 +11,11 @@ struct Registration {
     Registration() {
         // The registry has other virtual functions in another major: to call them would be to call anything.
         if (const int major = getInferLibVersion() / 10000; major != NV_TENSORRT_MAJOR) {
-            std::fprintf(stderr,
-                         "vcdeploy: nothing was registered: libvcdeploy_tensorrt_register.so was built for TensorRT %d, "
-                         "and this is %d; build it with the headers of that, by `vcdeploy plugin build`\n",
-                         NV_TENSORRT_MAJOR, major);
+            std::fprintf(
+                stderr,
+                "vcdeploy: nothing was registered: libvcdeploy_tensorrt_register.so was built for TensorRT %d, "
+                "and this is %d; build it with the headers of that, by `vcdeploy plugin build`\n",
+                NV_TENSORRT_MAJOR, major);
             return;
         }
         int32_t count = 0;

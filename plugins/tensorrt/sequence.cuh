@@ -32,11 +32,11 @@ template <class Unit, class Real>
 struct Room {
     static constexpr int vectors = Unit::resets ? 7 : 4;
 
-    Real *h;              // the state
-    Real *x;              // what the next mask makes xbar of; a thread reads what it wrote itself
+    Real* h;  // the state
+    Real* x;  // what the next mask makes xbar of; a thread reads what it wrote itself
     Real *hbar, *xbar;
-    Real *reset;          // VCGRU: r ⊙ hbar
-    Real *z, *from_input; // VCGRU: of the rows this block makes, between the two parts of a step
+    Real* reset;           // VCGRU: r ⊙ hbar
+    Real *z, *from_input;  // VCGRU: of the rows this block makes, between the two parts of a step
 
     VCDEPLOY_DEVICE Room(Real* memory, int D) {
         const int size = padded(D);
@@ -53,7 +53,7 @@ template <class Unit, class Team, class Weight, class Activation, class Real>
 struct Sequence {
     const Call<Weight, Activation, Real>& call;
     Team team;
-    const int b;  // which sequence of the batch
+    const int b;           // which sequence of the batch
     Real* const partials;  // [kMostWarps][2]: DoubledSums of the warps
     const Room<Unit, Real> room;
     Real* const cell;  // VCLSTM: [D]

@@ -4,6 +4,7 @@
 // VCLSTM), each used once, for one multiply-add. hbar, xbar and r ⊙ hbar come from the block's own memory.
 #pragma once
 
+#include "../common/spec.h"
 #include "scheduler.cuh"
 
 namespace vcdeploy {
@@ -17,9 +18,14 @@ struct Step {
     const Real *h, *hbar, *xbar;
 };
 
-struct VCRNN {
-    static constexpr int gates = 1;
-    static constexpr bool resets = false, has_cell = false;
+// A unit's row of spec.h as constants that device code can use.
+template <Unit unit>
+struct Facts {
+    static constexpr int gates = spec_of(unit).gates;
+    static constexpr bool resets = spec_of(unit).resets, has_cell = spec_of(unit).has_cell();
+};
+
+struct VCRNN : Facts<Unit::vcrnn> {
 
     template <class Weight, class Real>
     static VCDEPLOY_DEVICE Real row(const Step<Weight, Real>& s, int i, Real&) {
@@ -31,9 +37,7 @@ struct VCRNN {
 
 // In two parts, since the second matrix reads what all rows of the first have made. V_h xbar belongs to the first:
 // what comes after the barrier is then one matrix.
-struct VCGRU {
-    static constexpr int gates = 3;
-    static constexpr bool resets = true, has_cell = false;
+struct VCGRU : Facts<Unit::vcgru> {
 
     // r ⊙ hbar of row i; and for `row` below z, and V_h xbar.
     template <class Weight, class Real>
@@ -54,9 +58,7 @@ struct VCGRU {
     }
 };
 
-struct VCLSTM {
-    static constexpr int gates = 4;
-    static constexpr bool resets = false, has_cell = true;
+struct VCLSTM : Facts<Unit::vclstm> {
 
     template <class Weight, class Real>
     static VCDEPLOY_DEVICE Real row(const Step<Weight, Real>& s, int i, Real& cell) {
@@ -67,5 +69,15 @@ struct VCLSTM {
         return blend(e, sigmoid(sums[3]) * hyperbolic_tangent(cell), s.h[i]);
     }
 };
+
+// use(kind) with the equations of a unit: the one place that maps a row of spec.h to them.
+template <class Use>
+auto with_unit(Unit unit, const Use& use) {
+    switch (unit) {
+        case Unit::vcrnn: return use(VCRNN());
+        case Unit::vcgru: return use(VCGRU());
+        default: return use(VCLSTM());
+    }
+}
 
 }  // namespace vcdeploy

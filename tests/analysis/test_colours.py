@@ -2,7 +2,7 @@
 
 import itertools
 
-from vcdeploy.analysis import colours
+from vcdeploy import colours
 
 
 def luminance(colour: str) -> float:

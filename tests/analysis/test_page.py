@@ -13,7 +13,8 @@ import pytest
 import small_models
 from browser import Browser
 
-from vcdeploy.analysis import Trace, colours, parts, spent, trace, words
+from vcdeploy import colours
+from vcdeploy.analysis import Trace, parts, spent, trace, words
 from vcdeploy.analysis.page import _png, describe, page
 from vcdeploy.errors import VcdeployError
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import small_models
 
-from vcdeploy.analysis import Trace, blocks, colours, parts, trace, words
+from vcdeploy import colours
+from vcdeploy.analysis import Trace, blocks, parts, trace, words
 from vcdeploy.errors import VcdeployError
 
 pytest.importorskip("matplotlib")

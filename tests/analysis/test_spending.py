@@ -6,8 +6,8 @@ import small_models
 
 from vcdeploy.analysis import Spent, Trace, parts, peaks, spent, trace, words
 from vcdeploy.analysis.spending import by_class
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
+from vcdeploy.vocabulary import Vocabulary
 
 
 def told(text: str, m: list[float]) -> Trace:

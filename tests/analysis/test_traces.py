@@ -7,9 +7,9 @@ import torch
 
 from vcdeploy.analysis import Trace, blocks, trace
 from vcdeploy.analysis.traces import PIECE, changes_of
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.units import scheduler
+from vcdeploy.reference import scheduler
+from vcdeploy.vocabulary import Vocabulary
 
 SENTENCE = "the tin man\nran on."
 
@@ -103,7 +103,7 @@ def test_dimensions_that_are_not_there() -> None:
 
 @pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
 def test_a_dense_unit_has_no_schedule(unit: str) -> None:
-    with pytest.raises(VcdeployError, match=f"small is a {unit}, .* no schedule to trace. Give a model with a vcrnn"):
+    with pytest.raises(VcdeployError, match=f"small is a {unit}, .* no schedule to trace"):
         trace(small_models.model(unit), "tin")
 
 

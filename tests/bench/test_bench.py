@@ -16,10 +16,10 @@ import torch
 from small_models import scheduled
 
 from vcdeploy import load
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.export import build
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
@@ -72,12 +72,12 @@ NATIVE = ["native f32", "native f32 + table", "native f16 + table", "native bf16
 
 def check(document: dict[str, Any]) -> None:
     """What holds in every document: the figures follow from each other."""
-    by_name = {each["name"]: each for each in document["contenders"]}
+    by_name = {each["name"]: each for each in document["engines"]}
     rounds = document["settings"]["rounds"]
     baseline = by_name[document["baseline"]]["scenarios"]
-    for contender in document["contenders"]:
-        assert set(contender["scenarios"]) | set(contender["not_measured"]) == set(document["settings"]["scenarios"])
-        for name, found in contender["scenarios"].items():
+    for engine in document["engines"]:
+        assert set(engine["scenarios"]) | set(engine["not_measured"]) == set(document["settings"]["scenarios"])
+        for name, found in engine["scenarios"].items():
             assert 0 < found["p50"] <= found["p90"] <= found["p99"]
             assert found["symbols_per_second"] > 0
             assert len(found["rounds"]) == rounds
@@ -97,13 +97,13 @@ def check(document: dict[str, Any]) -> None:
     assert all(found["ratio"] == 1 for found in baseline.values())
 
 
-def test_every_contender_and_scenario(run: Run, tmp_path: Path) -> None:
+def test_every_engine_and_scenario(run: Run, tmp_path: Path) -> None:
     result = run(*SMALL, "--share", "0.25:0.5", "--json", "new/out.json")
     document = document_of(result)
     assert json.loads((tmp_path / "new" / "out.json").read_text()) == document
     check(document)
     assert document["baseline"] == "onnxruntime gru"
-    measured = [each["name"] for each in document["contenders"]]
+    measured = [each["name"] for each in document["engines"]]
     assert measured[:5] == NATIVE
     for name in ("onnxruntime bucketed", "onnxruntime gru", "onnxruntime lstm", "torch gru", "torch lstm"):
         assert name in measured and name in result.stdout
@@ -111,18 +111,18 @@ def test_every_contender_and_scenario(run: Run, tmp_path: Path) -> None:
         *NATIVE, "onnxruntime custom op", "onnxruntime function", "onnxruntime bucketed", "onnxruntime gru",
         "onnxruntime lstm", "torch gru", "torch lstm", "openvino gru",
     }  # fmt: skip
-    assert {name: set(each["not_measured"]) for each in document["contenders"] if (name := each["name"])} == {
+    assert {name: set(each["not_measured"]) for each in document["engines"] if (name := each["name"])} == {
         name: {"step", "generate"} if name == "torch lstm" else set() for name in measured
     }
-    for contender in document["contenders"]:
-        for found in contender["scenarios"].values():
+    for engine in document["engines"]:
+        for found in engine["scenarios"].values():
             m = found["m"]
-            if contender["unit"] == "vcgru":
+            if engine["unit"] == "vcgru":
                 assert 0.25 - 1e-4 <= m["min"] <= m["p50"] <= m["max"] <= 0.5 + 1e-4
             else:
                 assert m["mean"] == m["min"] == found["mean_square"] == 1
-    # The native contenders read all of the stream many times: the whole range, evenly.
-    found = document["contenders"][0]["scenarios"]["sequence"]
+    # The native engines read all of the stream many times: the whole range, evenly.
+    found = document["engines"][0]["scenarios"]["sequence"]
     assert found["m"]["min"] == pytest.approx(0.25, abs=1e-3) and found["m"]["max"] == pytest.approx(0.5, abs=1e-3)
     assert found["m"]["mean"] == pytest.approx(0.375, abs=0.02)
     assert found["m"]["spread"] == pytest.approx(0.25 / 12**0.5, abs=0.02)
@@ -132,14 +132,14 @@ def test_every_contender_and_scenario(run: Run, tmp_path: Path) -> None:
 def test_the_baseline_is_the_dense_unit_of_the_same_kind(unit: str, dense: str, run: Run) -> None:
     document = document_of(
         run(*SMALL, "--unit", unit, "--share", "0.4", "--batch", "3", "--steps", "5", "--threads", "2",
-            "--contenders", "native f32, onnxruntime function", "--scenario", "sequence,step")
+            "--engines", "native f32, onnxruntime function", "--scenario", "sequence,step")
     )  # fmt: skip
     check(document)
     assert document["baseline"] == f"onnxruntime {dense}"
-    names = [each["name"] for each in document["contenders"]]
+    names = [each["name"] for each in document["engines"]]
     assert names == ["native f32", "onnxruntime function", f"onnxruntime {dense}"]
-    for contender in document["contenders"][:2]:
-        for name, found in contender["scenarios"].items():
+    for engine in document["engines"][:2]:
+        for name, found in engine["scenarios"].items():
             assert found["m"]["min"] == found["m"]["max"] == pytest.approx(0.4, abs=1e-4)
             assert found["steps"] == found["calls"] * {"step": 1, "sequence": 5}[name]
 
@@ -169,14 +169,14 @@ def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained
     (tmp_path / "model.onnx").write_bytes(build(checkpoint.read(trained / "best.safetensors")).SerializeToString())
     own = model.vocab.decode(list(model.generate(model.vocab.encode("\n"), 2048, seed=5)))
     options = ("--rounds", "1", "--quick", "--scenario", "sequence", "--seed", "5", "--baseline", "onnxruntime lstm")
-    for source, read, words in (("run", text, ("--text", "text.txt")), ("model.onnx", own, ())):
+    for source, read, words in (("./run", text, ("--text", "text.txt")), ("model.onnx", own, ())):
         steps = ("--steps", str(len(read)))
-        document = document_of(run(source, *words, *steps, "--contenders", "native f32", *options))
+        document = document_of(run(source, *words, *steps, "--engines", "native f32", *options))
         check(document)
         assert document["baseline"] == "onnxruntime lstm" and document["model"]["layers"] == 2
         assert document["settings"]["text"] == ("text.txt" if words else "the model's own")
         m = model.run(model.vocab.encode(read)[:, None])[2]
-        assert document["contenders"][0]["scenarios"]["sequence"]["m"]["mean"] == pytest.approx(m.mean(), abs=1e-4)
+        assert document["engines"][0]["scenarios"]["sequence"]["m"]["mean"] == pytest.approx(m.mean(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained
         (["--share", "0.6:0.2"], "--share '0.6:0.2' is no range of m"),
         (["--share", "0"], "--share '0' is no range"),
         (["--share", "half"], "such as 0.2:0.6"),
-        (["--contenders", "tensorflow"], "no contender 'tensorflow'; there are: native f32, native f32 + table"),
-        (["--baseline", "gru"], "no contender 'gru' for --baseline; there are: native f32"),
+        (["--engines", "tensorflow"], "no engine 'tensorflow'; there are: native f32, native f32 + table"),
+        (["--baseline", "gru"], "no engine 'gru' for --baseline; there are: native f32"),
         (["--scenario", "walk"], "--scenario has no 'walk': choose from step, sequence, generate"),
         (["--precision", ","], "--precision names nothing"),
         (["--text", "a.txt", "--dim", "32"], "--text is for a trained MODEL"),
         (["nowhere"], "no model at nowhere"),
-        (["nowhere", "--dim", "8"], "--dim is for a model that is made up"),
+        (["nowhere", "--dim", "8"], "--dim is for a synthetic model"),
     ],
 )
 def test_errors_say_what_is_wrong(words: list[str], message: str, run: Run) -> None:
@@ -212,8 +212,8 @@ def hide(module: str, folder: Path) -> str:
     return str(folder)
 
 
-def test_without_pytorch_its_contenders_are_left_out_with_the_command_that_mends_it(run: Run, tmp_path: Path) -> None:
-    words = ("--contenders", "native f32,torch", "--scenario", "step", *SMALL)
+def test_without_pytorch_its_engines_are_left_out_with_the_command_that_fixes_it(run: Run, tmp_path: Path) -> None:
+    words = ("--engines", "native f32,torch", "--scenario", "step", *SMALL)
     result = run(*words, PYTHONPATH=hide("torch", tmp_path))
     document = document_of(result)
     check(document)
@@ -237,7 +237,7 @@ def test_a_worker_that_dies_is_an_error_with_its_last_words(run: Run, tmp_path: 
         "        os.abort()\n"
         "    scenarios.measure = die\n"
     )
-    result = run(*SMALL, "--contenders", "native f32", PYTHONPATH=str(tmp_path))
+    result = run(*SMALL, "--engines", "native f32", PYTHONPATH=str(tmp_path))
     assert result.returncode == 1
     assert "the process of native f32 ended with signal 6 when asked to calibrate" in result.stderr
     assert "the ice broke" in result.stderr
@@ -250,7 +250,7 @@ def test_an_interrupted_run_leaves_no_process(number: int, code: int, marked: di
         "32",
         "--rounds",
         "100000",
-        "--contenders",
+        "--engines",
         "native f32",
         "--scenario",
         "step",

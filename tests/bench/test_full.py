@@ -14,9 +14,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from browser import Browser
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 from vcdeploy.analysis.document import Figure, Section, Table, markdown, page
-from vcdeploy.bench import compare, contenders, design, energy, full, summary
+from vcdeploy.bench import compare, design, energy, engines, full, summary
+from vcdeploy.cli import main
+from vcdeploy.cli.bench import COMMANDS
 from vcdeploy.errors import VcdeployError
 
 BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
@@ -44,22 +48,22 @@ def test_the_design_has_all_that_varies() -> None:
     parts = {each.name: each for each in design.parts(1024, 2, 100_000)}
     assert list(parts) == [
         "unit-vcrnn", "unit-vcgru", "unit-vclstm", "backend", "peers-512", "peers-1024", "batch", "threads-2",
-        "writing", "size", "share", "cold", "tail",
+        "generation", "size", "share", "cold", "tail",
     ]  # fmt: skip
     for part in parts.values():
-        names = [each.contender.name for each in part.entries]
+        names = [each.engine.name for each in part.entries]
         assert len(set(names)) == len(names)
         assert all(each.baseline in names for each in part.entries)  # a ratio is of one interleaved run
-        models = {each.contender.file: (each.contender.unit, each.dim, each.share) for each in part.entries}
+        models = {each.engine.file: (each.engine.unit, each.dim, each.share) for each in part.entries}
         for each in part.entries:  # a file is one model
-            unit, dim, share = models[each.contender.file]
-            assert (unit, dim) == (each.contender.unit, each.dim) and (share == each.share or not unit.startswith("vc"))
+            unit, dim, share = models[each.engine.file]
+            assert (unit, dim) == (each.engine.unit, each.dim) and (share == each.share or not unit.startswith("vc"))
     entries = [each for part in parts.values() for each in part.entries]
     assert {each.dim for each in entries} == {128, 256, 384, 512, 768, 1024}
-    assert {each.contender.precision for each in entries} == {"f32", "f16", "bf16", "int8"}
+    assert {each.engine.precision for each in entries} == {"f32", "f16", "bf16", "int8"}
     assert {each.unit for each in entries} == {"vcrnn", "vcgru", "vclstm"}
     assert {part.batch for part in parts.values()} == {1, 8} and {part.threads for part in parts.values()} == {1, 2}
-    assert {each.share[0] for each in parts["share"].entries if each.contender.variable} == set(design.SHARES)
+    assert {each.share[0] for each in parts["share"].entries if each.engine.variable} == set(design.SHARES)
     assert (parts["tail"].rounds, parts["tail"].calls) == (100, 1000)
     assert [part.name for part in design.parts(64, 1, 10) if part.threads > 1] == []
     assert [part.threads for part in design.parts(64, 16, 10) if part.threads > 1] == [2, 16]
@@ -70,15 +74,15 @@ def test_the_parts_and_their_figures(document: dict[str, Any]) -> None:
     assert "unit-vcgru" in document["missing"] and "batch" not in document["missing"]
     batch, tail = document["parts"]
     assert batch["settings"]["batch"] == 8 and batch["settings"]["rounds"] == 2
-    assert {each["dim"] for each in batch["contenders"]} == {8, 16}
+    assert {each["dim"] for each in batch["engines"]} == {8, 16}
     for part in document["parts"]:
-        by_name = {each["name"]: each for each in part["contenders"]}
-        for each in part["contenders"]:
+        by_name = {each["name"]: each for each in part["engines"]}
+        for each in part["engines"]:
             for name, found in each["scenarios"].items():
                 theirs = by_name[each["baseline"]]["scenarios"][name]
-                assert found["calm_ratio"] == pytest.approx(theirs["calm"] / found["calm"], rel=1e-3)
+                assert found["fastest_ratio"] == pytest.approx(theirs["fastest"] / found["fastest"], rel=1e-3)
                 assert "rounds" not in found  # they are in the part's own file
-    for each in tail["contenders"]:
+    for each in tail["engines"]:
         found = each["scenarios"]["step"]
         assert found["calls"] == 10_000
         values = [value for _, value in found["tail"]["quantiles"]]
@@ -95,10 +99,10 @@ def test_visits_come_together(folder: Path, document: dict[str, Any]) -> None:
     assert [each["part"] for each in order] == ["batch", "tail", "batch", "batch"]
     batch = document["parts"][0]
     assert batch["settings"]["visits"] == 3 and batch["seconds"] == pytest.approx(sum(v["seconds"] for v in visits))
-    for place, contender in enumerate(batch["contenders"]):
-        for name, found in contender["scenarios"].items():
-            alike = [visit["contenders"][place]["scenarios"][name] for visit in visits]
-            assert found["calm"] == min(min(each["rounds"]) for each in alike)
+    for place, engine in enumerate(batch["engines"]):
+        for name, found in engine["scenarios"].items():
+            alike = [visit["engines"][place]["scenarios"][name] for visit in visits]
+            assert found["fastest"] == min(min(each["rounds"]) for each in alike)
             assert found["calls"] == sum(each["calls"] for each in alike)
             assert found["p90"] == sorted(each["p90"] for each in alike)[1]
 
@@ -133,7 +137,7 @@ def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
 
 def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     """Ctrl-C in the second run: the first is kept as it is, and the same command ends the report."""
-    words = ["--full", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
+    words = ["report", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
     heeding = ["env", "--default-signal=INT"]  # where the tests run in the background, Ctrl-C is ignored
     parts = tmp_path / "out" / "parts"
     with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
@@ -145,7 +149,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == 130, errors
-    assert "stopped; out has 1 of the runs, and the same command goes on" in errors
+    assert "stopped; out has 1 of the runs, and the same command continues" in errors
     assert [each.name for each in parts.iterdir()] == ["unit-vcrnn-1.json"]
     assert not (tmp_path / "out" / "report.json").exists()
     first = (parts / "unit-vcrnn-1.json").read_bytes()
@@ -160,12 +164,12 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "report.md").read_text()
     assert (
         "## Cost against D" in text
-        and "![µs a step against D" in text
+        and "![µs/step against D" in text
         and "\n| D | native f32, µs |" in text
         and "\n| 16 |" in text
     )
     # The same report beside itself: nothing has changed.
-    beside = [*BENCH, "out/report.json", "--compare", "out/report.json"]
+    beside = [*BENCH, "compare", "out/report.json", "out/report.json"]
     result = subprocess.run(beside, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "0 slower and 0 faster by more than 10 %; the widest change is 0.0 %" in result.stdout
@@ -174,13 +178,11 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--full", "english"], "--full measures models of its own making and takes no MODEL"),
-        (["--full", "--batch", "2"], "takes no --batch"),
-        (["--full", "--quick"], "takes no --quick"),
-        (["-o", "x"], "-o is for --full"),
-        (["--parts", "tail"], "--parts is for --full"),
         (["--threshold", "5"], "--threshold is for --compare"),
-        (["old.json"], "old.json is the JSON of a run, not a model: give --compare"),
+        (["report", "--threshold", "5"], "--threshold is for --compare"),
+        (["report", "--parts", "head"], "no part 'head'"),
+        (["old.json"], "old.json is the JSON of a run, not a model: compare it with `vcdeploy bench compare"),
+        (["compare", "nowhere.json", "nowhere.json"], "cannot read nowhere.json"),
         (["--compare", "nowhere.json"], "cannot read nowhere.json"),
     ],
 )
@@ -189,6 +191,54 @@ def test_errors_say_what_is_wrong(words: list[str], message: str, tmp_path: Path
     assert result.returncode == 1
     assert result.stderr.startswith("error: ") and message in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["report", "english"], "unexpected extra argument (english)"),
+        (["--full", "--batch", "2"], "No such option --batch"),
+        (["--full", "--quick"], "No such option --quick"),
+        (["-o", "x"], "No such option -o"),
+        (["compare", "old.json"], "Missing argument NEW.json"),
+    ],
+)
+def test_each_subcommand_has_options_of_its_own(words: list[str], message: str, tmp_path: Path) -> None:
+    result = subprocess.run([*BENCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and message in result.stderr.replace("'", "").replace(":", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["--help"], "vcdeploy bench [OPTIONS] COMMAND"),
+        (["-h"], "vcdeploy bench [OPTIONS] COMMAND"),
+        (["english", "--help"], "vcdeploy bench run [OPTIONS] [MODEL]"),
+        (["--dim", "8", "--help"], "vcdeploy bench run [OPTIONS] [MODEL]"),
+        (["--full", "--help"], "vcdeploy bench report [OPTIONS]"),
+        (["train", "--help"], "vcdeploy bench train [OPTIONS]"),
+        (["paper", "--help"], "vcdeploy bench paper [OPTIONS] COMMAND"),
+    ],
+)
+def test_run_is_the_default(words: list[str], usage: str) -> None:
+    result = CliRunner().invoke(main, ["bench", *words], prog_name="vcdeploy")
+    assert result.exit_code == 0 and f"Usage: {usage}" in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_subcommand_is_listed(name: str) -> None:
+    assert f"  {name} " in CliRunner().invoke(main, ["bench", "--help"]).output
+    assert CliRunner().invoke(main, ["bench", name, "--help"]).exit_code == 0
+
+
+def test_the_tab_key_offers_subcommands_models_and_options() -> None:
+    def completions(incomplete: str) -> list[str]:
+        found = ShellComplete(main, {}, "vcdeploy", "_VCDEPLOY_COMPLETE").get_completions(["bench"], incomplete)
+        return [each.value for each in found if each.type == "plain"]
+
+    assert completions("")[: len(COMMANDS)] == list(COMMANDS) and "english" in completions("")
+    assert completions("re") == ["report"] and completions("eng") == ["english"] and completions("--qu") == ["--quick"]
 
 
 class Elements(HTMLParser):
@@ -299,14 +349,14 @@ def test_a_document_of_ones_own() -> None:
 def test_what_does_not_vary_is_a_level_line() -> None:
     """Cost against m: the dense unit has the same at each, no exponent, and 1 as its own ratio."""
 
-    def contender(label: str, us: float, m: float | None) -> dict[str, Any]:
-        found = {"calm": us, "calm_ratio": 40 / us, "firm": True}
+    def engine(label: str, us: float, m: float | None) -> dict[str, Any]:
+        found = {"fastest": us, "fastest_ratio": 40 / us, "reproducible": True}
         return {"label": label, "dim": 8, "share": m and [m, m], "scenarios": {"sequence": found}}
 
-    varied = [contender("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]
+    varied = [engine("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]
     left_out = dict.fromkeys(("vcgru-8: onnxruntime custom op", "vcgru-4: onnxruntime custom op"), "it was not built")
-    everyone = [*varied, contender("onnxruntime gru", 40, None)]
-    section = summary._share({"part": "share", "title": "t", "left_out": left_out, "contenders": everyone})
+    everyone = [*varied, engine("onnxruntime gru", 40, None)]
+    section = summary._share({"part": "share", "title": "t", "left_out": left_out, "engines": everyone})
     figure, exponents, numbers = section.parts[1:4]
     assert section.parts[4:] == ["Left out: ONNX Runtime custom op: it was not built."]
     assert isinstance(figure, Figure) and isinstance(exponents, Table) and isinstance(numbers, Table)
@@ -333,9 +383,9 @@ def test_energy_is_read_where_there_are_counters(tmp_path: Path) -> None:
 
 
 def test_peers_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = next(each for each in contenders.peers() if each.form == contenders.COMPILED)
-    monkeypatch.setattr(contenders.shutil, "which", lambda name: None)
-    assert "needs a C++ compiler" in (contenders.absence(compiled) or "")
+    compiled = next(each for each in engines.peers() if each.form == engines.COMPILED)
+    monkeypatch.setattr(engines.shutil, "which", lambda name: None)
+    assert "needs a C++ compiler" in (engines.absence(compiled) or "")
 
 
 def test_the_whole_document_compares_with_itself(document: dict[str, Any]) -> None:

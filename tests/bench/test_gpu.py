@@ -1,4 +1,4 @@
-"""`vcdeploy bench --device cuda` on the stand-in: the contenders, the clocks and the document; and without a GPU."""
+"""`vcdeploy bench --device cuda` on the stand-in: the engines, the clocks and the document; and without a GPU."""
 
 import gc
 import json
@@ -10,7 +10,7 @@ import stand_in
 from click.testing import CliRunner
 
 from vcdeploy import cli
-from vcdeploy.bench import contenders, interleave, machine, scenarios, traffic, worker
+from vcdeploy.bench import engines, interleave, machine, scenarios, traffic, worker
 
 
 def test_without_a_gpu_it_says_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ class InThisProcess:
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = json.loads(json.dumps(getattr(self._worker, do)(**request)))
-        except contenders.Absent as reason:
+        except engines.Absent as reason:
             return {"absent": str(reason)}
         return answer
 
@@ -48,15 +48,15 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios, "SETTLING", 3)
     monkeypatch.setattr(gc, "collect", lambda: 0)  # beside all the tests it takes long
     settings = ["--dim", "32", "--share", "0.25:0.5", "--rounds", "2", "--quick", "--steps", "5", "--batch", "2"]
-    chosen = ["--baseline", "tensorrt gru", "--contenders", "tensorrt f,tensorrt gru,onnxruntime cuda"]
+    chosen = ["--baseline", "tensorrt gru", "--engines", "tensorrt f,tensorrt gru,onnxruntime cuda"]
     result = CliRunner().invoke(cli.main, ["bench", "--device", "cuda", *settings, *chosen])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout.splitlines()[-1])
-    assert [each["name"] for each in document["contenders"]] == ["tensorrt f32", "tensorrt f16", "tensorrt gru"]
+    assert [each["name"] for each in document["engines"]] == ["tensorrt f32", "tensorrt f16", "tensorrt gru"]
     assert "CUDAExecutionProvider" in document["left_out"]["onnxruntime cuda"]
     assert document["machine"]["gpu"]["name"] == "Stand-in GPU"
     assert document["settings"]["device"] == "cuda"
-    for each in document["contenders"]:
+    for each in document["engines"]:
         assert "Stand-in GPU" in each["runs"] and "CUDA graph" in each["runs"]
         for found in each["scenarios"].values():
             device = found["device"]
@@ -68,21 +68,21 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nvidia-smi" in result.stdout
 
 
-def find(name: str) -> contenders.Contender:
-    return next(each for each in contenders.gpu_contenders("vcgru") if each.name == name)
+def find(name: str) -> engines.Engine:
+    return next(each for each in engines.gpu_engines("vcgru") if each.name == name)
 
 
-def test_the_contenders() -> None:
-    names = [each.name for each in contenders.gpu_contenders("vcgru")]
+def test_the_engines() -> None:
+    names = [each.name for each in engines.gpu_engines("vcgru")]
     assert names == [
         "tensorrt f32", "tensorrt f16", "onnxruntime cuda", "onnxruntime tensorrt", "torch gru", "torch lstm",
         "onnxruntime gru", "onnxruntime lstm", "tensorrt gru", "tensorrt lstm",
     ]  # fmt: skip
-    assert [each.name for each in contenders.gpu_contenders("vcrnn", ["f16"])][:2] == [
+    assert [each.name for each in engines.gpu_engines("vcrnn", ["f16"])][:2] == [
         "tensorrt f16",
         "onnxruntime cuda",
     ]
-    assert all(each.refuses("step") is None for each in contenders.gpu_contenders("vcgru"))
+    assert all(each.refuses("step") is None for each in engines.gpu_engines("vcgru"))
 
 
 def test_bytes_of_the_plugin_are_those_of_the_prefix() -> None:

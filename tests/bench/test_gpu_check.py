@@ -9,9 +9,11 @@ import pytest
 import stand_in
 from click.testing import CliRunner, Result
 
-from vcdeploy import cli, tensorrt_plugin
+from vcdeploy import cli
 from vcdeploy.bench import gpu_check, gpu_trial
 from vcdeploy.errors import VcdeployError
+from vcdeploy.gpu import plugin_files
+from vcdeploy.spec import TENSORRT_PRECISIONS, VARIABLE_UNITS
 
 FIGURES = {
     "p50": 1.25, "p90": 2, "p99": 3, "device": {"p50": 1, "p90": 1, "p99": 1.5}, "ratio": 3.14, "m": {"mean": 0.4},
@@ -20,7 +22,7 @@ FIGURES = {
 BENCH = {
     "baseline": "torch gru",
     "model": {"unit": "vcgru", "dim": 1024},
-    "contenders": [{"name": "tensorrt f32", "scenarios": {"step": FIGURES}}],
+    "engines": [{"name": "tensorrt f32", "scenarios": {"step": FIGURES}}],
     "left_out": {"onnxruntime gru": "it is not here"},
 }
 
@@ -31,7 +33,7 @@ def check(folder: Path, *words: str) -> Result:
 
 def test_without_a_gpu_it_says_what_it_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in.uninstall(monkeypatch)
-    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+    monkeypatch.setattr(plugin_files, "library", lambda name="": None)
     result = check(tmp_path)
     assert result.exit_code == 1
     assert "on a machine with a GPU this would:" in result.stdout
@@ -67,8 +69,8 @@ def test_a_whole_check(here: list[list[str]], tmp_path: Path, monkeypatch: pytes
     report = json.loads((tmp_path / "report.json").read_text())
     states = {step["name"]: step["state"] for step in report["steps"]}
     for path in ("auto", *gpu_check.PATHS):
-        for unit in gpu_check.UNITS:
-            for precision in gpu_check.PRECISIONS:
+        for unit in VARIABLE_UNITS:
+            for precision in TENSORRT_PRECISIONS:
                 assert states[f"tensorrt {unit}-7 {precision} {path}"] == "passed"
     for path in gpu_check.PATHS:
         for tool in gpu_check.TOOLS:
@@ -126,7 +128,7 @@ def test_a_plugin_that_does_not_compile_is_in_the_report(
         raise VcdeployError("the plugin did not compile")
 
     monkeypatch.setattr(gpu_check, "missing", list)
-    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+    monkeypatch.setattr(plugin_files, "library", lambda name="": None)
     monkeypatch.setattr(gpu_check.plugin_build, "build", refuse)
     assert check(tmp_path).exit_code == 1
     assert "| plugin | failed | the plugin did not compile |" in (tmp_path / "report.md").read_text()

@@ -6,6 +6,8 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +18,15 @@ import torch
 from click.testing import CliRunner, Result
 
 import vcdeploy
-from vcdeploy import analysis
-from vcdeploy.analysis import cost
+from vcdeploy import analysis, cost
 from vcdeploy.analysis.plots import picture
+from vcdeploy.bench import jsonl
 from vcdeploy.bench.paper import plots, report, results, run
 from vcdeploy.bench.paper.experiment import SCALES, Cited, Experiment, Row, Scale, Traced
 from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.bench.paper.matching import matched_dim
 from vcdeploy.cli import main
+from vcdeploy.cli.bench_options import put_out
 from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.errors import VcdeployError
 from vcdeploy.training.loop import Interrupted
@@ -64,8 +67,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     torch.set_num_threads(threads)
 
 
-def paper_file(*parts: str) -> Any:
-    return json.loads(Path("docs/results/paper", *parts).read_text())
+def lines(name: str) -> list[Any]:
+    return [json.loads(line) for line in Path("docs/results/paper/machine", f"{name}.jsonl").read_text().splitlines()]
+
+
+def result_of(row: str, seed: int) -> Any:
+    (found,) = (each for each in lines("tiny") if (each["row"], each["seed"]) == (row, seed))
+    return found
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -78,7 +86,7 @@ def test_every_row_is_a_run_at_both_scales(name: str) -> None:
     for row in experiment.rows:
         if row.matches:
             assert not experiment.row(row.matches).matches, "the matched row is one whose size is given"
-    files = {results.path(Path(), "machine", name, row.name, 0) for row in experiment.rows}
+    files = {results.run_folder(Path(), "machine", name, row.name, 0) for row in experiment.rows}
     assert len(files) == len(experiment.rows)
 
 
@@ -133,14 +141,14 @@ def test_a_size_that_was_trained_stays_while_it_is_close(trained: int, dim: int)
 def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -> None:
     result = here("run", "tiny", "--seeds", "2")
     assert result.exit_code == 0, result.output
-    made = paper_file("machine", "tiny", "vcrnn-seed0.json")
+    made = result_of("VCRNN", 0)
     assert (made["experiment"], made["row"], made["seed"], made["scale"]) == ("tiny", "VCRNN", 0, "machine")
     assert {"command", "date", "machine", "versions"} <= set(made) and made["corpus"]["train"] == 2000
     assert "processor" in made["machine"] and made["classes"]["white space"]["symbols"] > 0
     assert made["curve"][-1]["bits"] == pytest.approx(made["valid"]["bits"], abs=1e-3)
-    dense = paper_file("machine", "tiny", "rnn-seed1.json")
+    dense = result_of("RNN", 1)
     assert dense["config"]["dim"] == round(made["valid"]["rnn_d"]) and dense["seed"] == 1 and "classes" not in dense
-    crnn = paper_file("machine", "tiny", "crnn-seed0.json")
+    crnn = result_of("CRNN", 0)
     assert crnn["config"]["dim"] < dense["config"]["dim"]
     assert crnn["valid"]["rnn_d"] == pytest.approx(made["valid"]["rnn_d"], abs=1.5)
 
@@ -153,7 +161,7 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
     line = next(line for line in page.splitlines() if line.startswith("| RNN |"))
     assert f"| {dense['config']['dim']} |" in line and " ± " in line and "| 2 |" in line
     assert "the paper's" not in page.split("rnn_d is the paper's count")[0] and "white space" in page
-    both = [paper_file("machine", "tiny", f"crnn-seed{seed}.json")["curve"][2]["bits"] for seed in (0, 1)]
+    both = [result_of("CRNN", seed)["curve"][2]["bits"] for seed in (0, 1)]
     assert re.search(rf"By epoch: .*\n\| 3 \|[^\n]* {sum(both) / 2:.3f} \|\n", page, re.DOTALL)
     figure = Path("docs/results/paper/machine/tiny.svg").read_bytes()
     here("report")
@@ -162,7 +170,7 @@ def test_from_training_to_pages(tiny: Experiment, here: Callable[..., Result]) -
 
 def test_only_the_rows_that_are_named(tiny: Experiment, here: Callable[..., Result]) -> None:
     assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
-    assert [file.name for file in Path("docs/results/paper/machine/tiny").iterdir()] == ["vcrnn-seed0.json"]
+    assert [(each["row"], each["seed"]) for each in lines("tiny")] == [("VCRNN", 0)]
     result = here("run", "tiny", "--row", "VCGRU")
     assert result.exit_code == 1 and "no row 'VCGRU' in tiny. There are: VCRNN; RNN; CRNN" in result.output
 
@@ -217,7 +225,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
         patch.setattr(run.Trainer, "_step", stopping)
         with pytest.raises(Interrupted):
             run.train(tiny, row, "machine", config, tmp_path, runs)
-    assert not list(tmp_path.glob("machine/tiny/*.json")), "no result before the end"
+    assert not list(tmp_path.glob("machine/*")), "no result before the end"
     with pytest.raises(VcdeployError, match=r"other settings \(lr None, now 0.001\)"):
         run.train(tiny, row, "machine", replace(config, lr=0.001), tmp_path, runs)
     resumed = run.train(tiny, row, "machine", config, tmp_path, runs)
@@ -238,15 +246,15 @@ def test_dense_rows_stay_while_what_they_match_is_trained_anew(tiny: Experiment,
     small = replace(tiny, rows=tiny.rows[:2])
     for row, _, config in run.pending(small, "machine", 1, tmp_path):
         run.train(small, row, "machine", config, tmp_path, tmp_path / "runs")
-    file, dense = (results.path(tmp_path, "machine", "tiny", row.name, 0) for row in small.rows)
-    made, dim = results.read(file), 200  # large enough for 0.7 % to be more than rounding
-    results.write(dense, {**(of_dense := results.read(dense)), "config": {**of_dense["config"], "dim": dim}})
+    made, dense = jsonl.read(results.path(tmp_path, "machine", "tiny"))
+    dim = 200  # large enough for 0.7 % to be more than rounding
+    results.add(tmp_path, {**dense, "config": {**dense["config"], "dim": dim}})
     for rnn_d in (dim * 1.007, dim * 0.993):
-        results.write(file, {**made, "valid": {**made["valid"], "rnn_d": rnn_d}})
+        results.add(tmp_path, {**made, "valid": {**made["valid"], "rnn_d": rnn_d}})
         assert [(row.name, seed, config.dim) for row, seed, config in run.pending(small, "machine", 2, tmp_path)] == [
             ("VCRNN", 1, TINY["dim"]), ("RNN", 1, dim),
         ]  # fmt: skip
-    results.write(file, {**made, "valid": {**made["valid"], "rnn_d": dim * 1.1}})
+    results.add(tmp_path, {**made, "valid": {**made["valid"], "rnn_d": dim * 1.1}})
     with pytest.raises(VcdeployError, match=r"dim 200, now 220"):
         list(run.pending(small, "machine", 1, tmp_path))
 
@@ -270,7 +278,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
         "our kernels, f32", "our kernels, int8", "ONNX Runtime", "our kernels, all active, f32",
         "our kernels, all active, int8",
     ]  # fmt: skip
-    trained = results.read(results.path(folder, "machine", "tiny", "VCGRU", 0))
+    (trained,) = results.of_row(folder, "machine", small, "VCGRU")
     assert models[0]["bits"] == pytest.approx(trained["test"]["bits"], abs=1e-4)
     assert models[1]["bits"] == pytest.approx(trained["test"]["bits"], abs=0.05)
     assert models[0]["m"] < 0.9 and models[2]["m"] == 1 and models[3]["m"] > 0.999
@@ -301,7 +309,7 @@ def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment,
     settings = interleave.Settings(("sequence", "step"), 1, 10, 1, 0.001, 0)
     models, _ = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
     assert {(each["row"], each["seed"]) for each in models} == {("VCGRU", 1)}
-    bits = [results.read(results.path(folder, "machine", "tiny", "VCGRU", seed))["test"]["bits"] for seed in (0, 1)]
+    bits = [each["test"]["bits"] for each in results.of_row(folder, "machine", small, "VCGRU")]
     assert abs(models[0]["bits"] - bits[1]) < 1e-4 < abs(models[0]["bits"] - bits[0])
 
 
@@ -319,8 +327,8 @@ def test_results_without_models_are_left_as_they_are(
     shutil.rmtree("runs")
     for command in (("time", "--rounds", "1", "--steps", "5"), ("trace", "figure0")):
         result = here(*command)
-        assert result.exit_code == 1 and "no trained model in runs/paper: tiny · VCGRU. Models don't" in result.output
-    assert sorted(path.name for path in Path("docs/results/paper/machine").iterdir()) == ["tiny"]
+        assert result.exit_code == 1 and "no trained model in runs/paper: tiny · VCGRU. Models are" in result.output
+    assert sorted(path.name for path in Path("docs/results/paper/machine").iterdir()) == ["tiny.jsonl"]
     assert here("report").exit_code == 0
     assert "svg" not in Path("docs/results/paper/machine/tiny.md").read_text(), "no row belongs to a series"
     assert not Path("docs/results/paper/machine/tiny.svg").exists()
@@ -336,7 +344,7 @@ def test_a_figure_of_m_over_a_text(
     assert here("run", "tiny").exit_code == 0
     result = here("trace", "figure0")
     assert result.exit_code == 0, result.output
-    made = paper_file("machine", "traces", "figure0.json")
+    (made,) = lines("traces")
     assert made["panels"] == [{"row": "VCRNN", "seed": 0, "text": text} for text in ("the prime", "minister")]
     assert ["".join(each["symbols"]) for each in made["traces"]] == ["the prime", "minister"]
     model = vcdeploy.load(results.run_folder(Path("runs/paper"), "machine", "tiny", "VCRNN", 0) / "best.safetensors")
@@ -392,7 +400,8 @@ def test_the_command_times_what_is_trained_and_the_report_shows_it(
     result = here("time", *few)
     assert result.exit_code == 0, result.output
     assert "small · RNN-" in result.output and "untrained" not in result.output
-    document = paper_file("machine", "microseconds", "small.json")
+    (document,) = lines("microseconds")
+    assert document["text"] == "small"
     assert [each["runs"] for each in document["models"]] == ["ONNX Runtime"] and document["left_out"] == {}
     assert here("report").exit_code == 0
     assert "## small\n" in Path("docs/results/paper/machine/microseconds.md").read_text()
@@ -413,8 +422,48 @@ def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
     result = here("time", "text9")
     assert result.exit_code == 1 and "no models of 'text9' are timed, but of ptb and text8" in result.output
     assert here("run", "--scale", "huge").exit_code == 2
-    file = Path("docs/results/paper/machine/music/vcrnn-seed0.json")
+    file = Path("docs/results/paper/machine/music.jsonl")
     file.parent.mkdir(parents=True)
     file.write_text('{"row":')
     result = here("list")
-    assert result.exit_code == 1 and "is no whole result" in result.output and "remove it" in result.output
+    assert (
+        result.exit_code == 1
+        and "music.jsonl, line 1: invalid JSON" in result.output
+        and "remove the line" in result.output
+    )
+
+
+def test_processes_that_add_results_at_the_same_time_lose_none(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vcdeploy.bench.paper import results\n"
+        "for seed in range(20):\n"
+        "    results.add(Path(sys.argv[1]), {'experiment': 'e', 'scale': 'machine', 'row': sys.argv[2], 'seed': seed})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), row]) for row in "AB"]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    file = results.path(tmp_path, "machine", "e")
+    found = {(each["row"], each["seed"]) for each in jsonl.read(file)}
+    assert found == {(row, seed) for row in "AB" for seed in range(20)}
+    assert list(file.parent.iterdir()) == [file], "no lock or temporary file stays"
+
+
+def test_a_result_replaces_the_one_of_its_row_and_seed(tmp_path: Path) -> None:
+    for row, seed, score in (("A", 0, 1), ("A", 1, 2), ("B", 0, 3), ("A", 0, 4)):
+        results.add(tmp_path, {"experiment": "e", "scale": "paper", "row": row, "seed": seed, "score": score})
+    assert [each["score"] for each in jsonl.read(results.path(tmp_path, "paper", "e"))] == [4, 2, 3]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_results_in_the_repository_belong_to_rows(name: str) -> None:
+    folder = Path(__file__).parents[2] / "docs/results/paper"
+    for scale in SCALES:
+        made = jsonl.read(results.path(folder, scale, name))
+        assert all(each["experiment"] == name and each["scale"] == scale for each in made)
+        assert {each["row"] for each in made} <= {row.name for row in EXPERIMENTS[name].rows}
+        assert len({(each["row"], each["seed"]) for each in made}) == len(made)
+
+
+def test_a_document_is_added_to_a_file_of_lines(tmp_path: Path) -> None:
+    for number in range(2):
+        put_out({"number": number}, tmp_path / "runs.jsonl")
+    assert (tmp_path / "runs.jsonl").read_text() == '{"number":0}\n{"number":1}\n'

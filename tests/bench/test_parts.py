@@ -1,26 +1,26 @@
-"""The parts of a benchmark by themselves: shares, weights read, and the made-up model."""
+"""The parts of a benchmark by themselves: shares, weights read, and the synthetic model."""
 
 import numpy as np
 import pytest
 import torch
 
 from vcdeploy import _native
-from vcdeploy.bench import contenders, subject, traffic
-from vcdeploy.units import scheduler
+from vcdeploy.bench import engines, models, traffic
+from vcdeploy.reference import scheduler
 
 CONFIG = {"dim": 1024, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3}
 
 
-def find(name: str, unit: str = "vcgru") -> contenders.Contender:
-    return next(each for each in contenders.contenders(unit) if each.name == name)
+def find(name: str, unit: str = "vcgru") -> engines.Engine:
+    return next(each for each in engines.engines(unit) if each.name == name)
 
 
 @pytest.mark.parametrize(("low", "high", "dim"), [(0.2, 0.6, 64), (0.4, 0.4, 7), (0.01, 1.0, 33)])
-def test_the_made_up_model_has_the_shares_asked_for(low: float, high: float, dim: int) -> None:
-    made = subject.synthetic("vcgru", dim, low, high, seed=3)
+def test_the_synthetic_model_has_the_shares_asked_for(low: float, high: float, dim: int) -> None:
+    made = models.synthetic("vcgru", dim, low, high, seed=3)
     x = torch.from_numpy(made.parameters["embedding.weight"])
     u, v, b = (torch.from_numpy(made.parameters[f"unit.layers.0.{name}"]) for name in "uvb")
-    m = scheduler.share(x, torch.randn(len(x), dim), u, v, b)
+    m = scheduler.update_fraction(x, torch.randn(len(x), dim), u, v, b)
     assert np.abs(m.numpy() - np.linspace(low, high, 50)).max() < 1e-5
 
 
@@ -67,18 +67,18 @@ def test_bandwidth_of_nothing_is_an_error(size: int, seconds: float, threads: in
 
 
 def test_a_name_or_the_beginning_of_one_chooses() -> None:
-    known = contenders.contenders("vcgru")
-    assert [each.name for each in contenders.choose(known, ["native f32"])] == ["native f32"]
-    assert len(contenders.choose(known, ["native"])) == 5
-    assert contenders.choose(known, []) == known
-    assert {each.precision for each in contenders.contenders("vcgru", ["int8"]) if each.engine == "native"} == {"int8"}
+    known = engines.engines("vcgru")
+    assert [each.name for each in engines.choose(known, ["native f32"])] == ["native f32"]
+    assert len(engines.choose(known, ["native"])) == 5
+    assert engines.choose(known, []) == known
+    assert {each.precision for each in engines.engines("vcgru", ["int8"]) if each.runtime == "native"} == {"int8"}
 
 
 def test_streams_have_each_symbol_as_often_as_another() -> None:
-    streams = subject.random_streams(50, 3, 120, seed=1)
+    streams = models.random_streams(50, 3, 120, seed=1)
     assert streams.shape == (120, 3)
     for batch in range(3):
         for start in (0, 50):  # every call of 50 symbols reads each of them once
             assert sorted(streams[start : start + 50, batch]) == list(range(50))
     assert (streams[:50] != streams[50:100]).any() and (streams[:, 0] != streams[:, 1]).any()
-    assert (streams == subject.random_streams(50, 3, 120, seed=1)).all()
+    assert (streams == models.random_streams(50, 3, 120, seed=1)).all()

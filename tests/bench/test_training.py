@@ -26,8 +26,8 @@ def test_figures_follow_from_the_rounds(unit: str, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     assert json.loads(file.read_text()) == document
-    by_name = {each["name"]: each for each in document["contenders"]}
-    assert list(by_name) == list(training.CONTENDERS)
+    by_name = {each["name"]: each for each in document["engines"]}
+    assert list(by_name) == list(training.ENGINES)
     for name, each in by_name.items():
         assert name in result.stdout
         assert len(each["seconds"]) == len(each["cpu_seconds"]) == 2

@@ -16,7 +16,7 @@ from small_models import scheduled
 from vcdeploy import corpora
 from vcdeploy.cli import main
 from vcdeploy.export import build
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import backends, model
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.training import checkpoint
 from vcdeploy.training.evaluate import evaluate
@@ -29,7 +29,7 @@ FIGURES = ("bits", "m", "m_spread", "rnn_d", "macs", "compute")
 
 def need(backend: str) -> None:
     """Skip, and say so, where a backend is not here."""
-    if backend == "native" and (fault := loading.native_fault()) is not None:
+    if backend == "native" and (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     if backend == "onnxruntime":
         pytest.importorskip("onnxruntime")
@@ -187,13 +187,13 @@ def test_a_model_that_answers_nan_is_an_error(
     write: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = write("vcgru")
-    real = loading.Model.run
+    real = model.Model.run
 
-    def diverged(self: loading.Model, *arguments: Any) -> Any:
+    def diverged(self: model.Model, *arguments: Any) -> Any:
         logits, state, m = real(self, *arguments)
         return logits * np.float32("nan"), state, m
 
-    monkeypatch.setattr(loading.Model, "run", diverged)
+    monkeypatch.setattr(model.Model, "run", diverged)
     result = run(folder, "--json")
     assert result.exit_code == 1
     assert "a probability of 0 or NaN (torch, f32)" in result.stderr

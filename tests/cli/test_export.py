@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 from small_models import scheduled
 
 from vcdeploy import cli
-from vcdeploy.corpora import Vocabulary
-from vcdeploy.export import graph
+from vcdeploy.format import graph
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 
 def write_checkpoint(path: Path, unit: str) -> Path:
@@ -158,7 +158,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         bias.CopyFrom(onnx.numpy_helper.from_array(array, "output.bias"))
         return model
 
-    monkeypatch.setattr(graph, "build", wrong)
+    monkeypatch.setattr("vcdeploy.export.pipeline.build", wrong)
 
 
 @pytest.mark.usefixtures("broken")

@@ -13,11 +13,12 @@ from click.testing import CliRunner, Result
 from small_models import scheduled
 
 import vcdeploy
-from vcdeploy import cli, plugin_build, tensorrt_plugin
-from vcdeploy.corpora import Vocabulary
+from vcdeploy import cli
 from vcdeploy.errors import VcdeployError
+from vcdeploy.gpu import plugin_build, plugin_files
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 FILES = {"model.onnx", "model-tensorrt.onnx", "manifest.json", "samples.npz", "report.json"}
 ENGINE = {"libvcdeploy_tensorrt.so", "model.plan", "timing.cache"}
@@ -62,7 +63,7 @@ def source(tmp_path: Path) -> Path:
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without TensorRT, without a GPU, and without what builds the plugin."""
     stand_in.uninstall(monkeypatch)
-    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+    monkeypatch.setattr(plugin_files, "library", lambda name="": None)
 
     def refuse(*_: Any) -> Path:
         raise VcdeployError("the TensorRT plugin can't be built here; missing:\n  nvcc")
@@ -131,7 +132,7 @@ def test_the_target_finishes_without_the_checkpoint(
     with monkeypatch.context() as here:
         stand_in.uninstall(here)
         (tmp_path / "plugin.so").write_bytes(b"plugin built where the export was")
-        here.setattr(tensorrt_plugin, "library", lambda name="": tmp_path / "plugin.so")
+        here.setattr(plugin_files, "library", lambda name="": tmp_path / "plugin.so")
         assert run(source, "--trt", "--bundle", tmp_path / "out", "--batch", "1:1:7").exit_code == 3
     assert names(tmp_path / "out") == FILES | {"libvcdeploy_tensorrt.so"}
     source.unlink()
@@ -202,7 +203,7 @@ def test_an_engine_that_computes_something_else_is_not_written(
 
 def test_a_plugin_that_tensorrt_can_not_load(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in.install(monkeypatch, tmp_path)
-    (tmp_path / "installed" / tensorrt_plugin.CORE).write_bytes(b"no library")
+    (tmp_path / "installed" / plugin_files.CORE).write_bytes(b"no library")
     result = run(source, "--trt")
     assert result.exit_code == 1
     assert "TensorRT can't load the plugin" in result.stderr and "vcdeploy plugin build" in result.stderr

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from vcdeploy import cli, plugin_build, tensorrt_plugin
+from vcdeploy import cli
+from vcdeploy.gpu import plugin_build, plugin_files
 
 CMAKE = """#!/bin/sh
 # Stands in for CMake: notes what it is called with, and makes what an install makes.
@@ -30,7 +31,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "package" / "plugins" / "tensorrt"
     folder.mkdir(parents=True)
     (folder / "CMakeLists.txt").write_text("project(one)\n")
-    monkeypatch.setattr(tensorrt_plugin, "_package", lambda: tmp_path / "package")
+    monkeypatch.setattr(plugin_files, "_package", lambda: tmp_path / "package")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "TENSORRT_INCLUDE_DIR", "TENSORRT_LIBRARY_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -143,8 +144,8 @@ def test_path_says_how_to_get_it(sources: Path) -> None:
 
 
 def test_the_library_of_the_package_is_found(sources: Path, tmp_path: Path) -> None:
-    (tmp_path / "package" / tensorrt_plugin.CORE).touch()
-    assert run("path").stdout.strip() == str(tmp_path / "package" / tensorrt_plugin.CORE)
+    (tmp_path / "package" / plugin_files.CORE).touch()
+    assert run("path").stdout.strip() == str(tmp_path / "package" / plugin_files.CORE)
 
 
 def test_nvcc_of_the_pip_packages_is_found(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,4 +165,4 @@ def test_nvcc_of_the_pip_packages_is_found(sources: Path, tmp_path: Path, monkey
 
 
 def test_the_sources_come_with_the_package() -> None:
-    assert (tensorrt_plugin.sources() / "CMakeLists.txt").is_file()
+    assert (plugin_files.sources() / "CMakeLists.txt").is_file()

@@ -14,18 +14,18 @@ from click.testing import CliRunner, Result
 from small_models import scheduled
 
 from vcdeploy import cli
-from vcdeploy.cli import tunes
-from vcdeploy.corpora import Vocabulary, music
-from vcdeploy.custom_ops import library
+from vcdeploy.music import notation, rendering
 from vcdeploy.runtime import load
+from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 SYMBOLS = "M:6/8 K:Gmaj |: G2 A B2 d | (3 e f g d ^c c2 | [1 G6 :| [2 G3 A3 || K:Dmin c2 ^c/2 z/2 f3 | f6 :|"
 TUNE = SYMBOLS.split()
 TEXT = Vocabulary("\n abcdefghimnprt'")
 BITS = Vocabulary("01", "bits", 8)
-MUSIC = Vocabulary(dict.fromkeys([*TUNE, "M:4/4", "K:Edor", music.END]), "music")
+MUSIC = Vocabulary(dict.fromkeys([*TUNE, "M:4/4", "K:Edor", notation.END]), "music")
 
 
 def write(folder: Path, vocab: Vocabulary) -> Path:
@@ -62,7 +62,7 @@ def test_the_sample_is_that_of_the_library(models: dict[str, Path]) -> None:
     model = load(models["text"])
     made = model.generate(TEXT.encode("the pr"), 50, top_k=4, seed=3)
     assert result.stdout == "the pr" + TEXT.decode(list(made)).removesuffix("\n") + "\n"
-    summary = r"f32, 1 thread · [\d,]+ tokens/s \(6 read, 50 made\) · (\d\.\d+) bits per symbol · mean m 0\.\d+\n"
+    summary = r"f32, 1 thread · [\d,]+ tokens/s \(6 read, 50 generated\) · (\d\.\d+) bits per symbol · mean m 0\.\d+\n"
     assert re.fullmatch(rf"{model.backend} \({model.detail}\), {summary}", result.stderr)
 
 
@@ -71,7 +71,7 @@ def test_the_last_line_says_what_of_onnx_runtime_ran(models: dict[str, Path]) ->
     usual = run(models["text"], "--backend", "onnxruntime", "--length", "5")
     body = run(models["text"], "--backend", "onnxruntime:function", "--length", "5")
     assert usual.stdout == body.stdout
-    assert usual.stderr.startswith(f"onnxruntime ({'custom op' if library() else 'function body'}), f32, 1 thread")
+    assert usual.stderr.startswith("onnxruntime (custom op), f32, 1 thread")
     assert body.stderr.startswith("onnxruntime (function body), f32, 1 thread")
 
 
@@ -86,10 +86,10 @@ def test_symbols_appear_as_they_are_made(models: dict[str, Path], monkeypatch: p
 
     monkeypatch.setattr(click, "echo", watched_echo)
 
-    class Watched:
+    class Watched(PythonLoop):
         def run(self, *arguments: Any) -> Any:
             events.append("step")
-            return model._runner.run(*arguments)
+            return model.runner.run(*arguments)
 
     monkeypatch.setattr(
         "vcdeploy.cli.sample.load", lambda *_: type(model)("torch", model.config, TEXT, "f32", "", Watched())
@@ -204,14 +204,14 @@ def test_a_tune_is_abc_that_reads_back(models: dict[str, Path]) -> None:
         head = [f"X:{number}", f"T:Sample {number}, seed {number - 1}", "M:6/8", "L:1/8", "K:Edor"]
         assert page.splitlines()[:5] == head
         assert "<end>" not in page
-        assert music.parse(page)[:4] == ["M:6/8", "K:Edor", "G2", "A"]
+        assert notation.parse(page)[:4] == ["M:6/8", "K:Edor", "G2", "A"]
 
 
 def test_a_tune_ends_at_its_end_or_says_that_it_has_none(models: dict[str, Path]) -> None:
     shown = run(models["music"], "--show-compute", "--seed", "1")
     symbols = " ".join(shown.stdout.splitlines()[::2]).split()
-    assert symbols.index(music.END) == len(symbols) - 1
-    assert [music.role(each) for each in symbols[:2]] == ["meter", "key"]
+    assert symbols.index(notation.END) == len(symbols) - 1
+    assert [notation.role(each) for each in symbols[:2]] == ["meter", "key"]
     assert "has no end after 1 symbols: give a larger --length" in run(models["music"], "--length", "1").stderr
 
 
@@ -227,7 +227,7 @@ def test_a_tune_ends_at_its_end_or_says_that_it_has_none(models: dict[str, Path]
 )
 def test_repeats_are_played(tune: str, order: str) -> None:
     symbols = tune.split()
-    heard = [symbols[place] for place in tunes.played(symbols)]
+    heard = [symbols[place] for place in rendering.played(symbols)]
     assert " ".join(symbol for symbol in heard if symbol != "|") == order
 
 
@@ -236,19 +236,19 @@ def test_keys_accidentals_and_tuplets_sound() -> None:
     part = [67, 69, 71, 74, 76, 78, 79, 74, 73, 73]
     low = [72, 73, 77, 77]
     wanted = [*part, 67, *part, 67, 69, *low, *low]
-    assert [note.midi for note in tunes.heard(TUNE) if note.step] == wanted
-    assert [tunes.fifths(key) for key in ("K:Edor", "K:Bbmaj", "K:F#min", "K:Bloc", "K:none")] == [2, -2, 3, 0, 0]
+    assert [note.midi for note in rendering.heard(TUNE) if note.step] == wanted
+    assert [rendering.fifths(key) for key in ("K:Edor", "K:Bbmaj", "K:F#min", "K:Bloc", "K:none")] == [2, -2, 3, 0, 0]
 
 
 def test_music21_hears_the_midi_and_reads_the_abc(tmp_path: Path) -> None:
     music21 = pytest.importorskip("music21")
     file = music21.midi.MidiFile()
-    file.readstr(tunes.to_midi(TUNE, "A tune"))
+    file.readstr(rendering.to_midi(TUNE, "A tune"))
     started = [event.pitch for track in file.tracks for event in track.events if event.isNoteOn() and event.velocity]
-    assert started == [note.midi for note in tunes.heard(TUNE) if note.step]
-    score = music21.converter.parse(music.to_abc(TUNE), format="abc")
+    assert started == [note.midi for note in rendering.heard(TUNE) if note.step]
+    score = music21.converter.parse(notation.to_abc(TUNE), format="abc")
     lengths = [note.quarterLength for note in score.flatten().notesAndRests]
-    assert lengths == [note.eighths / 2 for note in tunes.notes(TUNE) if note]
+    assert lengths == [note.eighths / 2 for note in rendering.notes(TUNE) if note]
 
 
 def test_midi_score_and_sound_are_written(models: dict[str, Path], tmp_path: Path) -> None:

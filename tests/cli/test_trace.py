@@ -14,10 +14,10 @@ from small_models import BITS, MUSIC, TEXT, TUNE
 
 from vcdeploy import cli
 from vcdeploy.analysis import peaks
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.corpora.catalogue import irish_folder
 from vcdeploy.runtime import load
 from vcdeploy.training import checkpoint
+from vcdeploy.vocabulary import Vocabulary
 
 SENTENCE = "the tin man ran on."
 

@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from vcdeploy.corpora import Corpus, load, music
+from vcdeploy.corpora import Corpus, load
 from vcdeploy.corpora.catalogue import irish_folder
+from vcdeploy.music import notation
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,7 @@ def irish_tunes(irish: Corpus) -> dict[str, list[tuple[str, ...]]]:
     """The tunes of each split, as symbols without their ends."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for split, ids in irish.splits.items():
-        ends = [-1, *(i for i, id_ in enumerate(ids.tolist()) if irish.vocab.symbols[id_] == music.END)]
+        ends = [-1, *(i for i, id_ in enumerate(ids.tolist()) if irish.vocab.symbols[id_] == notation.END)]
         assert ends[-1] == len(ids) - 1
         symbols = [irish.vocab.symbols[id_] for id_ in ids.tolist()]
         found[split] = [tuple(symbols[a + 1 : b]) for a, b in pairwise(ends)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcdeploy.corpora import CATALOGUE, Corpus, catalogue, load, named
+from vcdeploy.corpora import CATALOGUE, Corpus, catalogue, load, readers
 from vcdeploy.corpora.catalogue import DataFile, data_folder
 from vcdeploy.errors import VcdeployError
 
@@ -20,7 +20,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(url: str, *_: object, **__: object) -> None:
         raise AssertionError(f"would fetch {url}")
 
-    monkeypatch.setattr(named, "download", refuse)
+    monkeypatch.setattr(readers, "download", refuse)
 
 
 def sizes(corpus: Corpus) -> tuple[int, ...]:
@@ -88,8 +88,8 @@ def text8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         archive.writestr("text8", text)
     packed = hashlib.sha256((tmp_path / "text8/text8.zip").read_bytes()).hexdigest()
     archive_file = replace(catalogue.TEXT8_ZIP, digest="sha256:" + packed)
-    monkeypatch.setattr(named, "TEXT8", whole)
-    monkeypatch.setattr(named, "TEXT8_PREFIX", prefix)
+    monkeypatch.setattr(readers, "TEXT8", whole)
+    monkeypatch.setattr(readers, "TEXT8_PREFIX", prefix)
     entries = {
         "text8": replace(CATALOGUE["text8"], parts=((whole, archive_file),)),
         "text8-prefix": replace(CATALOGUE["text8-prefix"], size=1000, parts=((prefix, whole, archive_file),)),
@@ -116,7 +116,7 @@ def test_text8_prefix_comes_from_text8(text8: str, tmp_path: Path) -> None:
 def test_an_archive_without_text8(text8: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(tmp_path / "text8/text8.zip", "w") as archive:
         archive.writestr("text9", text8)
-    monkeypatch.setattr(named, "_check", lambda *_: None)
+    monkeypatch.setattr(readers, "_check", lambda *_: None)
     with pytest.raises(VcdeployError, match=r"text8.zip holds no text8"):
         load("text8", data_dir=tmp_path)
 
@@ -153,7 +153,7 @@ def test_what_can_be_fetched_is(name: str, tmp_path: Path, monkeypatch: pytest.M
         asked.append((url, target, digest))
         raise VcdeployError("offline")
 
-    monkeypatch.setattr(named, "download", fetch)
+    monkeypatch.setattr(readers, "download", fetch)
     with pytest.raises(VcdeployError, match="offline"):
         load(name, data_dir=tmp_path)
     [(url, target, digest)] = asked

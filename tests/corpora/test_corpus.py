@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vcdeploy.corpora import Corpus, Vocabulary
+from vcdeploy.corpora import Corpus
 from vcdeploy.errors import VcdeployError
+from vcdeploy.vocabulary import Vocabulary
 
 
 def corpus(text: str, vocab: Vocabulary) -> Corpus:

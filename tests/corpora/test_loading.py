@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcdeploy.corpora import Corpus, Vocabulary, load
+from vcdeploy.corpora import Corpus, load
 from vcdeploy.errors import VcdeployError
+from vcdeploy.vocabulary import Vocabulary
 
 LINES = "".join(f"line {i} of the text, with é\n" for i in range(100))
 

@@ -5,15 +5,16 @@ from fractions import Fraction
 
 import pytest
 
-from vcdeploy.corpora import Corpus, music
-from vcdeploy.corpora.music import UnreadableTune, abc_of, key_symbol, meter_symbol, parse, symbols_of, to_abc
+from vcdeploy.corpora import Corpus
+from vcdeploy.music import notation
+from vcdeploy.music.notation import UnreadableTune, abc_of, key_symbol, meter_symbol, parse, symbols_of, to_abc
 
 
 def body(abc: str, head: str = "M:4/4\nL:1/8\nK:C") -> str:
     """The symbols of a body, parted by spaces, without the header's."""
     symbols = parse(f"X:1\n{head}\n{abc}")
-    assert music.role(symbols[0]) == "meter"
-    assert music.role(symbols[1]) == "key"
+    assert notation.role(symbols[0]) == "meter"
+    assert notation.role(symbols[1]) == "key"
     return " ".join(symbols[2:])
 
 
@@ -145,13 +146,13 @@ def test_a_page_of_abc() -> None:
 
 
 def test_tunes_without_meter_or_key_still_make_a_page() -> None:
-    assert to_abc(["A", "|", music.END]) == "X:1\nT:Tune 1\nL:1/8\nK:Cmaj\nA |\n"
+    assert to_abc(["A", "|", notation.END]) == "X:1\nT:Tune 1\nL:1/8\nK:Cmaj\nA |\n"
 
 
 def test_ends_of_tunes_survive() -> None:
-    symbols = ["M:4/4", "K:Cmaj", "A", "|", music.END, "M:6/8", "K:Dmaj", "B2", "c"]
+    symbols = ["M:4/4", "K:Cmaj", "A", "|", notation.END, "M:6/8", "K:Dmaj", "B2", "c"]
     assert symbols_of(abc_of(symbols)) == symbols
-    assert symbols_of(abc_of([*symbols, music.END])) == [*symbols, music.END]
+    assert symbols_of(abc_of([*symbols, notation.END])) == [*symbols, notation.END]
     assert abc_of(["A", "B2"]) == "AB2"
 
 
@@ -162,7 +163,7 @@ Tunes = dict[str, list[tuple[str, ...]]]
 def test_real_tunes_survive_the_way_there_and_back(irish: Corpus, irish_tunes: Tunes, split: str) -> None:
     assert len(irish_tunes[split]) > 150
     for tune in irish_tunes[split]:
-        assert {music.role(symbol) for symbol in tune[:2]} >= {"key"}
+        assert {notation.role(symbol) for symbol in tune[:2]} >= {"key"}
         assert parse(to_abc(tune)) == list(tune)
     ids = irish.splits[split]
     assert (irish.vocab.encode(irish.vocab.decode(ids)) == ids).all()
@@ -172,7 +173,7 @@ def sounding(tune: tuple[str, ...]) -> list[tuple[str, Fraction]]:
     """Letter with octave ("C4") or "rest", and quarters, of each note, tuplets worked out."""
     found, left, scale, meter = [], 0, Fraction(1), ""
     for symbol in tune:
-        match music.role(symbol):
+        match notation.role(symbol):
             case "meter":
                 meter = symbol
             case "tuplet":
@@ -181,10 +182,10 @@ def sounding(tune: tuple[str, ...]) -> list[tuple[str, Fraction]]:
                 assert len(symbol) == 2
                 left, scale = notes, Fraction(time, notes)
             case "note" | "rest":
-                pitch = music.pitch(symbol).lstrip("^_=")
+                pitch = notation.pitch(symbol).lstrip("^_=")
                 octave = 4 + pitch[0].islower() + pitch.count("'") - pitch.count(",")
                 name = "rest" if pitch == "z" else f"{pitch[0].upper()}{octave}"
-                found.append((name, music.length(symbol) / 2 * (scale if left else 1)))
+                found.append((name, notation.length(symbol) / 2 * (scale if left else 1)))
                 left = max(0, left - 1)
     return found
 
@@ -213,4 +214,4 @@ def test_music21_hears_the_same_notes(irish_tunes: Tunes) -> None:
     ],
 )
 def test_mended_leaves_out_marks_that_lack_their_notes(written: str, kept: str) -> None:
-    assert music.mended(written.split()) == kept.split()
+    assert notation.repaired(written.split()) == kept.split()

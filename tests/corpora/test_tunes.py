@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vcdeploy.corpora import Corpus, load, music, tunes
+from vcdeploy.corpora import Corpus, load, tunes
 from vcdeploy.corpora.catalogue import CATALOGUE, irish_folder
 from vcdeploy.corpora.files import read_text
 from vcdeploy.corpora.tunes import Tune, split_of, title_key
 from vcdeploy.errors import VcdeployError
+from vcdeploy.music import notation
 
 
 def abc(number: int, title: str, notes: str) -> str:
@@ -74,10 +75,10 @@ def test_tunes_that_are_left_out_are_counted() -> None:
     common, rare = ("M:4/4", "K:Cmaj", "A"), ("M:4/4", "K:Cmaj", "^^b''7")
     collection = [Tune(str(i), (*common, "|" * (i % 2 + 1), *["A"] * i)) for i in range(60)]
     collection += [collection[3], Tune("odd", rare), Tune("broken", ())]
-    material = tunes.divide(collection, "some", rarest=2)
-    assert material.left_out == {"unreadable": 1, "same as another": 1, "rare symbol": 1}
-    symbols = [s for split in material.splits.values() for s in split]
-    assert symbols.count(music.END) == 60
+    raw = tunes.divide(collection, "some", rarest=2)
+    assert raw.left_out == {"unreadable": 1, "same as another": 1, "rare symbol": 1}
+    symbols = [s for split in raw.splits.values() for s in split]
+    assert symbols.count(notation.END) == 60
     assert "^^b''7" not in symbols
 
 
@@ -87,7 +88,7 @@ def test_an_abc_file_is_music(tmp_path: Path) -> None:
     corpus = load(str(path))
     assert corpus.kind == "music"
     assert corpus.left_out == {"unreadable": 0, "same as another": 0, "rare symbol": 0}
-    assert corpus.vocab.symbols == tuple(sorted(["M:6/8", "K:Gmaj", "|", music.END, *"GABcdef"]))
+    assert corpus.vocab.symbols == tuple(sorted(["M:6/8", "K:Gmaj", "|", notation.END, *"GABcdef"]))
     (tmp_path / "README.txt").write_text("words about the tunes")
     folder = load(str(tmp_path))
     assert all((folder.splits[split] == corpus.splits[split]).all() for split in corpus.splits)
@@ -125,7 +126,7 @@ ROWS += [{**ROWS[0], "mode": "no key"}, {**ROWS[0], "abc": ""}, {**ROWS[0], "abc
 
 
 def pieces(abc_text: str) -> list[tuple[str, ...]]:
-    return [tuple(music.parse(block)) for block, _ in music.blocks(abc_text)]
+    return [tuple(notation.parse(block)) for block, _ in notation.blocks(abc_text)]
 
 
 @pytest.fixture(params=["tunes.csv", "tunes.json"])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
+from vcdeploy.vocabulary import Vocabulary
 
 
 def test_text_goes_to_ids_and_back() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from small_models import scheduled
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 MakeCheckpoint = Callable[..., Checkpoint]
 

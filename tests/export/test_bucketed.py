@@ -12,9 +12,9 @@ from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
 from vcdeploy.export import build
-from vcdeploy.export.bucketed import bucket_sizes
+from vcdeploy.format.bucketed import bucket_sizes
+from vcdeploy.reference.scheduler import active
 from vcdeploy.training.checkpoint import Checkpoint
-from vcdeploy.units.scheduler import active
 
 MakeCheckpoint = Callable[..., Checkpoint]
 UNITS = ["vcrnn", "vcgru", "vclstm"]

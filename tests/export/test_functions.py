@@ -16,9 +16,9 @@ from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import attach_functions
-from vcdeploy.export.functions import DOMAIN, check, op_attributes, op_inputs, op_outputs
-from vcdeploy.units import cells
-from vcdeploy.units.scheduler import active, share
+from vcdeploy.format.functions import DOMAIN, check, op_attributes, op_inputs, op_outputs
+from vcdeploy.reference import cells
+from vcdeploy.reference.scheduler import active, update_fraction
 
 Arrays = list[NDArray[Any]]
 REFERENCE: dict[str, Any] = {"vcrnn": cells.vcrnn, "vcgru": cells.vcgru, "vclstm": cells.vclstm}
@@ -95,7 +95,7 @@ def given_m(case: Case, inputs: list[Tensor], m: Tensor) -> tuple[Tensor, ...]:
     none = torch.zeros_like(u)
     states, shares = [], []
     for x, given in zip(X, m.double(), strict=True):
-        shares.append(share(x, h, u, v, b))
+        shares.append(update_fraction(x, h, u, v, b))
         logit = torch.logit(given)
         if cell:
             h, cell[0], _ = cells.vclstm_step(x, h, cell[0], U, V, none, none, logit, *settings)

@@ -14,10 +14,10 @@ from onnx.reference import ReferenceEvaluator
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
-from vcdeploy.export.functions import check
-from vcdeploy.export.graph import newest_opset
+from vcdeploy.format.functions import check
+from vcdeploy.format.graph import newest_opset
+from vcdeploy.spec import UNITS
 from vcdeploy.training.checkpoint import Checkpoint
-from vcdeploy.units import UNITS
 
 VARIABLE = ["vcrnn", "vcgru", "vclstm"]
 DENSE = ["rnn", "gru", "lstm"]

@@ -11,10 +11,12 @@ from small_models import scheduled
 from torch import Tensor, nn
 
 from vcdeploy.export import attach_functions
-from vcdeploy.export.functions import check
-from vcdeploy.units import VARIABLE_UNITS
+from vcdeploy.format.functions import check
+from vcdeploy.units import VCGRU, VCLSTM, VCRNN
 
 pytest.importorskip("onnxscript")
+
+VARIABLE = {module.spec.name: module for module in (VCRNN, VCGRU, VCLSTM)}
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
@@ -24,7 +26,7 @@ class Classifier(nn.Module):
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.enter = nn.Linear(5, 24)
-        self.unit = scheduled(VARIABLE_UNITS[unit](24, 2, sharpness=0.8, epsilon=2e-3))
+        self.unit = scheduled(VARIABLE[unit](24, 2, sharpness=0.8, epsilon=2e-3))
         self.leave = nn.Linear(24, 4)
 
     def forward(self, readings: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,7 +34,7 @@ class Classifier(nn.Module):
         return self.leave(y[-1]), m.mean()
 
 
-@pytest.fixture(scope="module", params=VARIABLE_UNITS)
+@pytest.fixture(scope="module", params=VARIABLE)
 def exported(request: pytest.FixtureRequest) -> tuple[Classifier, onnx.ModelProto]:
     torch.manual_seed(3)
     network = Classifier(request.param).eval()

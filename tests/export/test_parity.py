@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, helper, numpy_helper
 
-from vcdeploy.custom_ops import HOW_TO_BUILD, library
+from vcdeploy.custom_ops import HOW_TO_BUILD
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build, parity
 from vcdeploy.export.parity import Report, check_export
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import backends
 from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
@@ -132,7 +132,7 @@ def test_wrong_files_do_not_pass(name: str, make_checkpoint: MakeCheckpoint) -> 
     assert not report.passed
     if name in ("sharpness", "epsilon"):  # of the op's node: both forms of it in ONNX Runtime go by them
         wrong = {each.runtime.partition(", ")[2] for each in report.differences if not each.within}
-        assert wrong >= ({"function body", "custom op"} if library() else {"function body"})
+        assert wrong >= {"function body", "custom op"}
     assert not json.loads(json.dumps(report.to_json(), allow_nan=False))["passed"]
 
 
@@ -152,7 +152,7 @@ def set_attribute_of_direction(model: ModelProto) -> None:
 
 
 def native_name() -> str:
-    if (fault := loading.native_fault()) is not None:
+    if (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     return f"native kernels, {importlib.import_module('vcdeploy._native').instruction_sets()[0]}"
 
@@ -171,9 +171,9 @@ def test_every_runtime_that_is_here_is_in_the_report(
     wanted = {f"onnx evaluator {onnx.__version__}"}
     wanted |= {stock} if bucketed or unit == "gru" else {f"{stock}, function body"}
     wanted |= {native_name()} if unit in VARIABLE else set()
-    wanted |= {f"{stock}, custom op"} if unit in VARIABLE and not bucketed and library() else set()
+    wanted |= {f"{stock}, custom op"} if unit in VARIABLE and not bucketed else set()
     assert {each.runtime for each in report.differences} == wanted
-    assert bool(report.left_out) == (unit in VARIABLE and not bucketed and library() is None)
+    assert not report.left_out
 
 
 def test_a_description_that_misleads_the_native_kernels_does_not_pass(make_checkpoint: MakeCheckpoint) -> None:
@@ -194,14 +194,14 @@ def test_what_is_not_here_is_left_out_with_the_remedy(
     report = checked(build(checkpoint), checkpoint)
     assert not any("custom op" in each.runtime for each in report.differences)
     assert report.left_out == [f"the custom op for ONNX Runtime was not built: {HOW_TO_BUILD}"]
-    monkeypatch.setattr(parity, "find_spec", lambda name: None)
-    monkeypatch.setattr(loading, "native_fault", lambda: "undefined symbol: x")
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    monkeypatch.setattr(backends, "native_fault", lambda: "undefined symbol: x")
     report = checked(build(checkpoint), checkpoint)
     assert report.passed
     assert {each.runtime for each in report.differences} == {f"onnx evaluator {onnx.__version__}"}
     assert report.left_out == [
-        'ONNX Runtime is not installed: pip install "vcdeploy[cpu]"',
-        "the native kernels can't be used (undefined symbol: x): `vcdeploy doctor` says how to mend it",
+        'ONNX Runtime: onnxruntime is not installed; run: pip install "vcdeploy[cpu]"',
+        "the native kernels can't be used (undefined symbol: x): `vcdeploy doctor` says how to fix it",
     ]
 
 

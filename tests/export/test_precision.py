@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from onnx import TensorProto
+from stored import stored_weights
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
-from vcdeploy.export.nodes import Nodes
-from vcdeploy.export.precision import PRECISIONS, ROUNDING, Weights, stored_weights
+from vcdeploy.format.nodes import Nodes
+from vcdeploy.format.precision import Weights
+from vcdeploy.spec import PRECISIONS
 from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
@@ -38,7 +40,7 @@ def test_matrices_are_rounded_and_vectors_are_not(precision: str, make_checkpoin
             assert np.array_equal(got, array)
             continue
         scale = np.abs(array).max(-1, keepdims=True) if precision == "int8" else np.abs(array)
-        assert (np.abs(got - array) <= ROUNDING[precision] * scale * (1 + 1e-6) + 2.0**-25).all()
+        assert (np.abs(got - array) <= PRECISIONS[precision].rounding * scale * (1 + 1e-6) + 2.0**-25).all()
         assert np.array_equal(got, array) == (precision == "f32")
     kinds = {each.name: each.data_type for each in model.graph.initializer}
     matrix = {

@@ -9,29 +9,29 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from stored import stored_weights
 
-from vcdeploy.custom_ops import library
 from vcdeploy.export import build, parity
-from vcdeploy.export.precision import (
-    STEPS,
+from vcdeploy.format.precision import (
     TANH_DENOMINATOR,
     TANH_END,
     TANH_ERROR,
     TANH_NUMERATOR,
     row_scale,
-    stored_weights,
 )
 from vcdeploy.runtime import int8
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+from vcdeploy.runtime.sources import network_of
 from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.spec import INT8_LEVELS
 from vcdeploy.training.checkpoint import Checkpoint
 
 native = pytest.importorskip("vcdeploy._native")
 pytest.importorskip("onnxruntime")
 
 MakeCheckpoint = Callable[..., Checkpoint]
-SQUASHING = Path(__file__).parents[2] / "plugins" / "cpu" / "squashing.h"
+SQUASHING = Path(__file__).parents[2] / "plugins" / "cpu" / "kernels" / "activations.h"
 
 
 def lively(checkpoint: Checkpoint) -> Checkpoint:
@@ -52,7 +52,7 @@ def backends(checkpoint: Checkpoint, bucketed: bool) -> Iterator[tuple[str, Any,
     yield "evaluator", parity.ReferenceRuntime(model), 3
     form = "bucketed" if bucketed else "function body"
     yield f"{form}, two threads", OnnxRuntimeModel(content, threads=2, custom_op=bucketed), 12
-    if library() is not None and not bucketed:
+    if not bucketed:
         yield "custom op", OnnxRuntimeModel(content), 12
     settings = {name: config[name] for name in ("unit", "sharpness", "epsilon")}
     weights = stored_weights(model)
@@ -83,7 +83,7 @@ def test_every_backend_has_the_same_bits(
 ) -> None:
     checkpoint = lively(make_checkpoint(unit, dim, layers, sharpness))
     tokens, state = inputs(checkpoint)
-    stored = parity._with_stored_weights(checkpoint, build(checkpoint, precision="int8"))
+    stored = network_of(build(checkpoint, precision="int8").SerializeToString(), "a file")
     reference = TorchModel(stored, checkpoint.vocab, "int8")
     wanted = {steps: reference.run(tokens[:steps], state) for steps in (3, 12)}
     shares = wanted[12][2]
@@ -129,7 +129,7 @@ def test_scales_and_levels_are_found_again_in_their_products() -> None:
     matrix[0] = 0
     scale = row_scale(matrix)
     levels = np.rint(matrix / scale)
-    assert (np.abs(levels[1:]).max(-1) == STEPS).all()
+    assert (np.abs(levels[1:]).max(-1) == INT8_LEVELS).all()
     products = levels * scale
     assert (products == levels.astype(np.float64) * scale).all()
     np.testing.assert_array_equal(row_scale(products), scale)

@@ -12,7 +12,7 @@ from vcdeploy import kernels
 from vcdeploy.kernels import gradients, native
 from vcdeploy.units import VCGRU, VCLSTM, VCRNN
 
-OPS = {"vcrnn": kernels.vcrnn, "vcgru": kernels.vcgru, "vclstm": kernels.vclstm}
+OPS = kernels.OPS
 MODULES = {"vcrnn": VCRNN, "vcgru": VCGRU, "vclstm": VCLSTM}
 
 
@@ -68,11 +68,11 @@ def test_stacked_layers(unit: str) -> None:
     torch.manual_seed(3)
     module = MODULES[unit](33, 3).double()
     x = torch.randn(5, 4, 33, dtype=torch.float64, requires_grad=True)
-    state = torch.randn(3 * module.state_rows, 4, 33, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(3 * module.spec.state_rows, 4, 33, dtype=torch.float64, requires_grad=True)
     y, _, m = module(x, state)
     below, shares = x, []
     for index, layer in enumerate(module.layers):
-        h, *c = state[index * module.state_rows : (index + 1) * module.state_rows]
+        h, *c = state[index * module.spec.state_rows : (index + 1) * module.spec.state_rows]
         weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
         below, _, share, *_ = REFERENCE[unit](below, h, *weights, *c, module.sharpness, module.epsilon)
         shares.append(share)
@@ -101,14 +101,14 @@ def test_opcheck(unit: str) -> None:
 def test_export_sees_one_op(unit: str) -> None:
     module = MODULES[unit](8, 2)
     T, B = torch.export.Dim("T", min=2), torch.export.Dim("B", min=2)
-    state = torch.zeros(2 * module.state_rows, 3, 8)
+    state = torch.zeros(2 * module.spec.state_rows, 3, 8)
     program = torch.export.export(
         module, (torch.randn(4, 3, 8), state), dynamic_shapes=({0: T, 1: B}, {1: B}), strict=False
     )
     called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     assert sum(name.startswith(f"vcdeploy.{unit}") for name in called) == 2
     assert not any("mm" in name or "tanh" in name for name in called)
-    x, start = torch.randn(6, 5, 8), torch.randn(2 * module.state_rows, 5, 8)
+    x, start = torch.randn(6, 5, 8), torch.randn(2 * module.spec.state_rows, 5, 8)
     for one, other in zip(program.module()(x, start), module(x, start), strict=True):
         assert torch.equal(one, other)
 

@@ -7,9 +7,9 @@ import torch
 from cases import EPSILON, Case
 from torch import Tensor
 
-from vcdeploy.export.precision import TANH_ERROR
-from vcdeploy.units import cells
-from vcdeploy.units.scheduler import active, mask, share
+from vcdeploy.format.precision import TANH_ERROR
+from vcdeploy.reference import cells
+from vcdeploy.reference.scheduler import active, mask, update_fraction
 
 STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "vcrnn": cells.vcrnn_step,
@@ -36,7 +36,7 @@ def reference_step(
     epsilon: float,
 ) -> list[Tensor]:
     """h' (and c') of the reference, with m given instead of scheduled."""
-    with patch.object(cells, "share", lambda *inputs: m):
+    with patch.object(cells, "update_fraction", lambda *inputs: m):
         *after, _ = STEPS[unit](x, h, *cell, *weights, sharpness, epsilon)
     return after
 
@@ -147,7 +147,7 @@ def check_steps(
         assert torch.equal(y[0], after)
         x, h, *c = (each.double() for each in (X[t], H, *cell))
         m = M[0].double()
-        assert (m - share(x, h, *weights[2:])).abs().max() <= max(m_error, share_bound(precision))
+        assert (m - update_fraction(x, h, *weights[2:])).abs().max() <= max(m_error, share_bound(precision))
         e = mask(m, case.D, case.sharpness, EPSILON)
         wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
         bounds = step_bounds(case.unit, precision, x, h, e, weights, c, mask_error=mask_error)

@@ -10,16 +10,16 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
-from vcdeploy.export.functions import DOMAIN, op_attributes, op_inputs, op_outputs
+from vcdeploy.format.functions import DOMAIN, op_attributes, op_inputs, op_outputs
 
 WEIGHTS = slice(2, 7)  # U, V, u, v, b among the inputs
 
 
 def need_library() -> str:
-    """Its path; a test that needs it is skipped, and says why, where it was not built."""
+    """Path of the library. Every build makes it: a test that finds none fails."""
     pytest.importorskip("onnxruntime")
-    if (path := library()) is None:
-        pytest.skip(f"the custom-op library was not built: {HOW_TO_BUILD}")
+    path = library()
+    assert path is not None, f"the custom-op library is missing: {HOW_TO_BUILD}"
     return str(path)
 
 
@@ -59,13 +59,15 @@ def op_model(
 
 
 class OpSession:
-    """A session of op_model with the library; entries: what goes into its configuration."""
+    """A session of op_model with the library. optimise: the graph, as sessions do by default. entries: its settings."""
 
-    def __init__(self, model: onnx.ModelProto, **entries: str) -> None:
+    def __init__(self, model: onnx.ModelProto, optimise: bool = True, /, **entries: str) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        if not optimise:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4  # what fails here fails on purpose
         for name, value in entries.items():
             options.add_session_config_entry(f"vcdeploy.{name}", value)

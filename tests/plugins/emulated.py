@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import GATES, Case
+from headers import need_tensorrt
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).parents[2]
@@ -209,8 +210,7 @@ def enqueue(
 
     most: T and B of the profile. Needs TensorRT's headers.
     """
-    if not os.environ.get("TENSORRT_INCLUDE_DIR"):
-        pytest.skip("needs TensorRT's headers: set TENSORRT_INCLUDE_DIR to the folder that holds NvInfer.h")
+    need_tensorrt()
     _, some, outputs = _call(inputs, types)
     tensors = [each for each in some if each is not None]
     shapes = [size for each in tensors for size in (*each.shape, 0, 0)[:3]]

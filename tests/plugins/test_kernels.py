@@ -240,7 +240,7 @@ def wrong(**changed: Any) -> dict[str, Any]:
         ({"b": np.zeros(2, np.float32)}, ValueError, r"b must have the shape \[1\], not \[2\]"),
         ({"m": np.zeros((3, 2), np.float32)}, ValueError, r"m must have the shape \[2, 3\], not \[3, 2\]"),
         ({"C0": None}, ValueError, "vclstm needs C0"),
-        ({"unit": "vcgru"}, ValueError, "only vclstm has a cell"),
+        ({"unit": "vcgru"}, ValueError, "vcgru has no cell"),
     ],
 )
 def test_what_is_wrong_is_said(changed: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from plugins.bounds import product_bound, reference_step, step_bounds
 
 from vcdeploy import _native
-from vcdeploy.runtime.sampling import choose
-from vcdeploy.units.scheduler import mask
+from vcdeploy.reference.scheduler import mask
+from vcdeploy.runtime.sampling import Sampling, choose
+from vcdeploy.spec import UNITS
 
 ISAS = _native.instruction_sets()
 PRECISIONS = ("f32", "f16", "bf16", "int8")
@@ -44,7 +45,7 @@ class Weights:
             for _ in range(layers)
         ]
         self.output, self.bias = normal(vocab, D, scale=scale), normal(vocab)
-        self.state_rows = layers * (2 if unit == "vclstm" else 1)
+        self.state_rows = layers * UNITS[unit].state_rows
 
     def state(self, B: int) -> NDArray[np.float32]:
         return np.tanh(np.random.default_rng(1).standard_normal((self.state_rows, B, self.D))).astype(np.float32)
@@ -174,15 +175,26 @@ def test_generate_is_choose_step_by_step(unit: str, table: int, temperature: flo
     model = weights.model(table_bytes=table)
     prime, uniforms, state = np.arange(150) % 19, np.random.default_rng(3).random(60), weights.state(1)
     uniforms[:2] = 0, 1
-    tokens, after, compute = model.generate(prime, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p)
-    read, shares = prime[:, None], []
+    tokens, m, log_probabilities, after, prime_m = model.generate(
+        prime, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p
+    )
+    read = prime[:, None]
     for t, uniform in enumerate(uniforms):
-        logits, state, m = model.run(read, state)
-        shares.append(m[:, 0])
-        assert tokens[t] == choose(logits[-1, 0], uniform, temperature, top_k, top_p)
+        logits, state, compute = model.run(read, state)
+        if t == 0:
+            assert same_bits(prime_m, compute[:-1, 0].copy())
+        assert same_bits(m[t], compute[-1, 0].copy())
+        assert tokens[t] == choose(logits[-1, 0], uniform, Sampling(temperature, top_k, top_p))
+        expected = torch.from_numpy(logits[-1, 0]).double().log_softmax(-1)[tokens[t]].item()  # untempered
+        assert log_probabilities[t] == pytest.approx(expected, rel=1e-13, abs=1e-13)
         read = tokens[t : t + 1, None]
     assert same_bits(after, state)
-    assert same_bits(compute, np.concatenate(shares))
+
+
+def test_generate_after_one_token_of_prime() -> None:
+    weights = Weights("vclstm", 37, layers=2)
+    outputs = weights.model().generate(np.array([3]), np.array([0.5, 0.5]), temperature=1.0, top_k=0, top_p=1.0)
+    assert [each.shape for each in outputs] == [(2,), (2, 2), (2,), (4, 1, 37), (0, 2)]
 
 
 def test_ties_go_to_the_lower_symbol_first() -> None:
@@ -196,7 +208,7 @@ def test_ties_go_to_the_lower_symbol_first() -> None:
             model.generate(np.array([0]), each[None], temperature=1.0, top_k=top_k, top_p=top_p)[0][0]
             for each in uniforms
         ]
-        assert made == [choose(logits, each, 1.0, top_k, top_p) for each in uniforms]
+        assert made == [choose(logits, each, Sampling(1.0, top_k, top_p)) for each in uniforms]
 
 
 def test_nan_in_the_state() -> None:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from headers import need_tensorrt
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "plugins" / "tensorrt"
@@ -26,13 +27,12 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 @pytest.fixture(scope="module")
 def built() -> Path:
     """The folder of the plugin and its host test, compiled where sources have changed since the last time."""
-    if not os.environ.get("TENSORRT_INCLUDE_DIR"):
-        pytest.skip("needs TensorRT's headers: set TENSORRT_INCLUDE_DIR to the folder that holds NvInfer.h")
+    headers = Path(need_tensorrt())
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if not nvcc:
         pytest.skip("needs nvcc: install the CUDA toolkit, or set CUDACXX")
     build, fake = ROOT / "build" / "tensorrt", ROOT / "build" / "fake_nvinfer"
-    headers, source = Path(os.environ["TENSORRT_INCLUDE_DIR"]), ROOT / "tests" / "plugins" / "fake_nvinfer.cpp"
+    source = ROOT / "tests" / "plugins" / "fake_nvinfer.cpp"
     major = re.search(r"(?:NV_TENSORRT_MAJOR|TRT_MAJOR_ENTERPRISE) +(\d+)", (headers / "NvInferVersion.h").read_text())
     assert major is not None
     name = f"libnvinfer.so.{major[1]}"  # as the pip packages have it

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fuzz import RAN, REFUSED, SOUND, examine, fuzz, write_originals
 
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import backends, model
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def need(backend: str) -> None:
-    if backend == "native" and (fault := loading.native_fault()) is not None:
+    if backend == "native" and (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     if backend == "onnxruntime":
         pytest.importorskip("onnxruntime")
@@ -61,5 +61,5 @@ def test_another_exception_is_a_fault(originals: Path, monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise KeyError("dim")
 
-    monkeypatch.setattr(loading.Model, "run", fail)
+    monkeypatch.setattr(model.Model, "run", fail)
     assert examine(originals / "0.onnx", "torch", None) == "KeyError: 'dim'"

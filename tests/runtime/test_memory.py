@@ -10,11 +10,11 @@ import pytest
 import torch
 from small_models import scheduled
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.export import build
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import backends
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 VOCAB = Vocabulary("\n abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV")
 
@@ -35,7 +35,7 @@ before = kilobytes("VmRSS")
 model = vcdeploy.load(large, "native")
 peak = (kilobytes("VmHWM") - before) * 1024
 held = (kilobytes("VmRSS") - before) * 1024
-print(json.dumps([peak, held, model._runner.weight_bytes, model._runner.table_bytes]))
+print(json.dumps([peak, held, model.runner.weight_bytes, model.runner.table_bytes]))
 """
 
 
@@ -53,7 +53,7 @@ def write(path: Path, dim: int, precision: str, layers: int = 1) -> Path:
 
 @pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
 def test_a_load_takes_at_most_two_and_a_half_times_the_packed_weights(precision: str, tmp_path: Path) -> None:
-    if (fault := loading.native_fault()) is not None:
+    if (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("needs Linux: /proc/self/clear_refs starts the peak again")

@@ -8,15 +8,16 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
 from small_models import scheduled
+from stored import stored_weights
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
-from vcdeploy.export.precision import stored_weights
-from vcdeploy.runtime import model_file
-from vcdeploy.runtime.loading import load, native_fault
+from vcdeploy.format import reader
+from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.loading import load
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 VOCAB = Vocabulary("\n abcdé")
 D = 40
@@ -38,7 +39,7 @@ def exported(unit: str = "vcgru", precision: str = "f32") -> ModelProto:
 def test_the_numbers_are_those_onnx_reads(unit: str, precision: str) -> None:
     model = exported(unit, precision)
     content = model.SerializeToString()
-    read = model_file.read(content)
+    read = reader.read(content)
     wanted = stored_weights(model)
     assert read.weights.keys() == wanted.keys()
     for name, array in wanted.items():
@@ -55,7 +56,7 @@ def test_packing_from_the_stored_bytes_is_packing_from_floats(precision: str) ->
         pytest.skip(f"needs the native module: {fault}")
     from vcdeploy.runtime.native import NativeModel
 
-    weights = model_file.read(exported(precision=precision).SerializeToString()).weights
+    weights = reader.read(exported(precision=precision).SerializeToString()).weights
     tokens = np.random.default_rng(0).integers(0, len(VOCAB), (9, 3))
     for packed in ("f32", precision):
         models = [
@@ -97,7 +98,7 @@ def test_numbers_by_type_are_read_too() -> None:
     for each in model.graph.initializer:
         array = onnx.numpy_helper.to_array(each)
         each.CopyFrom(helper.make_tensor(each.name, TensorProto.FLOAT, array.shape, array.flatten().tolist()))
-    read = model_file.read(model.SerializeToString())
+    read = reader.read(model.SerializeToString())
     for name, array in wanted.items():
         assert np.array_equal(read.weights[name].wide(), array)
 
@@ -105,7 +106,7 @@ def test_numbers_by_type_are_read_too() -> None:
 def test_what_is_not_ours_is_left_alone() -> None:
     model = exported()
     model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [2], [1, 2]))
-    assert "shape" not in model_file.read(model.SerializeToString()).weights
+    assert "shape" not in reader.read(model.SerializeToString()).weights
 
 
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", "torch"])
@@ -131,7 +132,7 @@ def test_nothing_outside_the_file_is_read(backend: str, tmp_path: Path, monkeypa
 )
 def test_what_is_no_protobuf(content: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        model_file.read(content)
+        reader.read(content)
 
 
 @pytest.mark.parametrize("dims", [[-1, D], [2**62, 2**62], [D], [7, D + 1], []])
@@ -140,4 +141,4 @@ def test_shapes_must_fit_the_numbers(dims: list[int]) -> None:
     (embedding,) = (each for each in model.graph.initializer if each.name == "embedding")
     embedding.dims[:] = dims
     with pytest.raises(ValueError, match="embedding has the shape"):
-        model_file.read(model.SerializeToString())
+        reader.read(model.SerializeToString())

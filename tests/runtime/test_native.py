@@ -10,14 +10,15 @@ import torch
 from small_models import scheduled
 
 from vcdeploy import _native
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.native import PRECISIONS, UNITS, NativeModel
-from vcdeploy.runtime.sampling import generate
+from vcdeploy.reference.scheduler import active
+from vcdeploy.runtime.native import NativeModel
+from vcdeploy.runtime.sampling import Sampling, generate
 from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
-from vcdeploy.units.scheduler import active
+from vcdeploy.vocabulary import Vocabulary
 
 VOCAB = Vocabulary("\n abcdefgh")
 D, SHARPNESS, EPSILON = 24, 0.5, 1e-3
@@ -32,11 +33,17 @@ def trained(unit: str, layers: int = 2) -> tuple[Checkpoint, TorchModel]:
     return Checkpoint(config, VOCAB, weights, {}, {}), TorchModel(model.double(), VOCAB)
 
 
+def native(checkpoint: Checkpoint, **options: Any) -> NativeModel:
+    return NativeModel(
+        checkpoint.model, VOCAB, unit=checkpoint.config["unit"], sharpness=SHARPNESS, epsilon=EPSILON, **options
+    )
+
+
 @pytest.mark.parametrize("table_bytes", [0, 2**20])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_the_model_is_the_pytorch_model(unit: str, table_bytes: int) -> None:
     checkpoint, reference = trained(unit)
-    model = NativeModel.from_checkpoint(checkpoint, table_bytes=table_bytes)
+    model = native(checkpoint, table_bytes=table_bytes)
     assert model.backend == "native" and model.vocab is VOCAB and (model.table_bytes > 0) == (table_bytes > 0)
     T, tokens = 4, np.random.default_rng(0).integers(0, len(VOCAB), (4, 3))
     logits, state, m = model.run(tokens)
@@ -54,7 +61,7 @@ def test_the_model_is_the_pytorch_model(unit: str, table_bytes: int) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_run_goes_on_from_its_state(precision: str) -> None:
-    model = NativeModel.from_checkpoint(trained("vclstm")[0], precision=precision)
+    model = native(trained("vclstm")[0], precision=precision)
     tokens = np.random.default_rng(0).integers(0, len(VOCAB), (9, 2))
     whole = model.run(tokens)
     first = model.run(tokens[:4])
@@ -64,30 +71,35 @@ def test_a_run_goes_on_from_its_state(precision: str) -> None:
     assert np.array_equal(np.concatenate([first[2], rest[2]]), whole[2])
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 @pytest.mark.parametrize(
     "settings", [{}, {"temperature": 0.0}, {"temperature": 1.2, "top_k": 5, "top_p": 0.9, "seed": 7}]
 )
 def test_generate_is_that_of_every_backend(unit: str, settings: dict[str, Any]) -> None:
     """70 symbols take three native calls."""
     checkpoint, reference = trained(unit)
-    model = NativeModel.from_checkpoint(checkpoint)
+    model = native(checkpoint)
     prime = np.array([3, 1, 4, 1, 5])
-    made = list(model.generate(prime, 70, **settings))
-    assert made == list(generate(model, prime, 70, **settings))
-    assert made == list(generate(reference, prime, 70, **settings))
-    assert list(model.generate(prime, 33, **settings)) == made[:33]
-    assert list(model.generate(prime, 0)) == []
+    made = list(model.generate(prime, 70, Sampling(**settings)))
+    wanted = list(generate(model, prime, 70, Sampling(**settings)))
+    assert [(token.id, token.m) for token in made] == [(token.id, token.m) for token in wanted]
+    for token, other in zip(made, wanted, strict=True):
+        # Each of two sums of len(VOCAB) exponentials, in double, and the operations around it round by half an ulp.
+        bound = 2.0**-52 * (len(VOCAB) + 4 + abs(other.log_probability))
+        assert abs(token.log_probability - other.log_probability) <= bound
+    assert [token.id for token in made] == [token.id for token in generate(reference, prime, 70, Sampling(**settings))]
+    assert list(model.generate(prime, 33, Sampling(**settings))) == made[:33]
+    assert list(model.generate(prime, 0, Sampling())) == []
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_plain_arrays_by_the_names_of_a_model_file(unit: str) -> None:
     checkpoint, _ = trained(unit)
     renamed = {"embedding.weight": "embedding"}
     weights = {renamed.get(n, n.removeprefix("unit.")): each.numpy() for n, each in checkpoint.model.items()}
     assert {"embedding", "layers.0.U", "layers.1.b", "output.weight", "output.bias"} <= set(weights)
     model = NativeModel(weights, VOCAB, unit=unit, sharpness=SHARPNESS, epsilon=EPSILON)
-    other = NativeModel.from_checkpoint(checkpoint)
+    other = native(checkpoint)
     tokens = np.array([[1], [2]])
     for one, same in zip(model.run(tokens), other.run(tokens), strict=True):
         assert np.array_equal(one, same)
@@ -95,8 +107,8 @@ def test_plain_arrays_by_the_names_of_a_model_file(unit: str) -> None:
 
 def test_an_instruction_set_can_be_asked_for() -> None:
     checkpoint, _ = trained("vcgru")
-    assert NativeModel.from_checkpoint(checkpoint).detail == _native.instruction_sets()[0]
-    assert NativeModel.from_checkpoint(checkpoint, isa="portable").detail == "portable"
+    assert native(checkpoint).detail == _native.instruction_sets()[0]
+    assert native(checkpoint, isa="portable").detail == "portable"
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -110,13 +122,13 @@ def test_what_is_wrong_is_said() -> None:
         NativeModel(checkpoint.model, VOCAB, unit="vcrnn")
     with pytest.raises(VcdeployError, match="10 embeddings and its vocabulary 3 symbols"):
         NativeModel(checkpoint.model, Vocabulary("abc"), unit="vcgru")
-    model = NativeModel.from_checkpoint(checkpoint)
+    model = native(checkpoint)
     with pytest.raises(VcdeployError, match="tokens holds 10, but the ids here are 0 to 9"):
         model.run(np.array([[10]]))
     with pytest.raises(VcdeployError, match=r"prime must have the shape \[n\] with n above 0"):
-        list(model.generate(np.array([], np.int64), 3))
+        list(model.generate(np.array([], np.int64), 3, Sampling()))
     with pytest.raises(VcdeployError, match="top_p"):
-        list(model.generate(np.array([1]), 3, top_p=2.0))
+        Sampling(top_p=2.0)
 
 
 def test_it_imports_no_framework() -> None:

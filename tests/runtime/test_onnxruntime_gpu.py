@@ -13,10 +13,10 @@ import pytest
 import stand_in
 
 import vcdeploy
-from vcdeploy import tensorrt_plugin
-from vcdeploy.bench import subject
+from vcdeploy.bench import models
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import onnxruntime_gpu
+from vcdeploy.gpu import plugin_files
+from vcdeploy.gpu.providers import CUDA, RECORD, TENSORRT
 
 onnxruntime = pytest.importorskip("onnxruntime")
 REAL = onnxruntime.InferenceSession
@@ -24,7 +24,7 @@ REAL = onnxruntime.InferenceSession
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    made = subject.synthetic("vcgru", 16, 0.2, 0.8, seed=1)
+    made = models.synthetic("vcgru", 16, 0.2, 0.8, seed=1)
     made.write(tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
@@ -70,9 +70,7 @@ def providers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Session]:
     stand_in.install(monkeypatch, tmp_path)
     kind = type("OfThisTest", (Session,), {})
     monkeypatch.setattr(onnxruntime, "InferenceSession", kind)
-    monkeypatch.setattr(
-        onnxruntime, "get_available_providers", lambda: [onnxruntime_gpu.TENSORRT, onnxruntime_gpu.CUDA]
-    )
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA])
     return kind
 
 
@@ -80,12 +78,12 @@ def test_the_real_session_has_what_is_used() -> None:
     for name in ("disable_fallback", "get_providers", "run", "get_inputs", "get_outputs"):
         assert callable(getattr(REAL, name))
     known = onnxruntime.get_all_providers()
-    assert onnxruntime_gpu.CUDA in known and onnxruntime_gpu.TENSORRT in known
+    assert CUDA in known and TENSORRT in known
 
 
 def test_the_real_session_says_where_nodes_run(model: Path) -> None:
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(onnxruntime_gpu.RECORD, "1")
+    options.add_session_config_entry(RECORD, "1")
     session = REAL(str(model), options, providers=["CPUExecutionProvider"])
     if not hasattr(session, "get_provider_graph_assignment_info"):
         pytest.skip("this ONNX Runtime does not say where nodes run: 1.24 or newer does")
@@ -104,10 +102,10 @@ def test_it_runs_and_says_on_what(backend: str, form: str, model: Path, provider
     for one, wanted in zip(loaded.run(tokens), other.run(tokens), strict=True):
         np.testing.assert_allclose(one, wanted, rtol=0, atol=1e-5)
     options = dict(providers.asked)
-    assert options[onnxruntime_gpu.CUDA] == {"device_id": "0", "use_tf32": "0", "user_compute_stream": "7"}
+    assert options[CUDA] == {"device_id": "0", "use_tf32": "0", "user_compute_stream": "7"}
     if backend == "tensorrt":
-        asked = options[onnxruntime_gpu.TENSORRT]
-        assert asked["trt_extra_plugin_lib_paths"].endswith(tensorrt_plugin.CORE)
+        asked = options[TENSORRT]
+        assert asked["trt_extra_plugin_lib_paths"].endswith(plugin_files.CORE)
         assert asked["trt_profile_min_shapes"] == "tokens:1x1,state:1x1x16"
         assert asked["trt_profile_max_shapes"] == "tokens:512x16,state:1x16x16"
 
@@ -118,7 +116,7 @@ def test_falling_back_is_an_error(model: Path, providers: type[Session]) -> None
         VcdeployError, match=r"could not start CUDAExecutionProvider and took CPUExecutionProvider instead"
     ):
         vcdeploy.load(model, "onnxruntime:cuda")
-    providers.running = [onnxruntime_gpu.CUDA]
+    providers.running = [CUDA]
     with pytest.raises(VcdeployError, match=r"could not start TensorrtExecutionProvider and took CUDAExecution"):
         vcdeploy.load(model, "onnxruntime:tensorrt")
 
@@ -133,7 +131,7 @@ def test_the_unit_must_run_there(backend: str, op: str, model: Path, providers: 
 
 
 def test_an_onnxruntime_without_the_provider(model: Path) -> None:
-    if onnxruntime_gpu.CUDA in onnxruntime.get_available_providers():
+    if CUDA in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has it")
     with pytest.raises(
         VcdeployError, match=r"here has no CUDAExecutionProvider \(it has .*pip install \"vcdeploy\[gpu\]\""
@@ -142,6 +140,6 @@ def test_an_onnxruntime_without_the_provider(model: Path) -> None:
 
 
 def test_the_plugin_is_needed(model: Path, providers: type[Session], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorrt_plugin, "library", lambda name="": None)
+    monkeypatch.setattr(plugin_files, "library", lambda name="": None)
     with pytest.raises(VcdeployError, match=r"needs libvcdeploy_tensorrt_register\.so, which is not here"):
         vcdeploy.load(model, "onnxruntime:tensorrt")

@@ -1,22 +1,26 @@
 """Sampling from logits, and the PyTorch backend it runs on."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from small_models import model as small_model
 from small_models import scheduled
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.sampling import choose, generate
+from vcdeploy.runtime.sampling import Sampling, choose, generate
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.units import UNITS, LanguageModel
+from vcdeploy.spec import UNITS
+from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 LOGITS = np.log(np.array([0.1, 0.5, 0.05, 0.35]))
 
 
 def frequencies(temperature: float, top_k: int, top_p: float) -> list[float]:
     grid = (np.arange(2000) + 0.5) / 2000
-    drawn = [choose(LOGITS, uniform, temperature, top_k, top_p) for uniform in grid]
+    drawn = [choose(LOGITS, uniform, Sampling(temperature, top_k, top_p)) for uniform in grid]
     return (np.bincount(drawn, minlength=4) / len(grid)).tolist()
 
 
@@ -43,10 +47,11 @@ def test_generate_is_the_same_step_by_step_and_at_once(unit: str, vocab: Vocabul
     torch.manual_seed(0)
     model = TorchModel(scheduled(LanguageModel(unit, len(vocab), 12)).double(), vocab)
     prime = np.array([1, 0, 1, 1, 0])
-    made = list(generate(model, prime, 30, temperature=0))
-    whole = np.array([*prime, *made])
+    made = list(generate(model, prime, 30, Sampling(temperature=0)))
+    ids = [token.id for token in made]
+    whole = np.array([*prime, *ids])
     logits, state, m = model.run(whole[:, None])
-    assert logits[len(prime) - 1 : -1, 0].argmax(-1).tolist() == made
+    assert logits[len(prime) - 1 : -1, 0].argmax(-1).tolist() == ids
     assert state.shape[1:] == (1, 12)
     assert m.shape[:2] == (35, 1)
 
@@ -55,15 +60,23 @@ def test_the_seed_decides() -> None:
     torch.manual_seed(0)
     model = TorchModel(scheduled(LanguageModel("vcgru", 7, 12)), Vocabulary("\n abcde"))
     prime = np.array([1])
-    one, same, other = (list(generate(model, prime, 40, seed=seed)) for seed in (3, 3, 4))
+    one, same, other = (list(generate(model, prime, 40, Sampling(seed=seed))) for seed in (3, 3, 4))
     assert one == same
     assert one != other
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
-def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
-    model = TorchModel(scheduled(LanguageModel("vcgru", 7, 12)), Vocabulary("\n abcde"))
+def test_wrong_settings_are_named(wrong: dict[str, Any]) -> None:
+    model = small_model()
     with pytest.raises(VcdeployError, match=next(iter(wrong))):
-        list(generate(model, np.array([1]), 2, **wrong))  # type: ignore[arg-type]
+        model.generate(np.array([1]), 2, **wrong)
+
+
+def test_a_prime_and_a_length_are_checked() -> None:
+    model = small_model()
     with pytest.raises(VcdeployError, match="a prime of at least one symbol"):
-        list(generate(model, np.array([], np.int64), 2))
+        model.generate(np.array([], np.int64), 2)
+    with pytest.raises(VcdeployError, match="length must be 0 or more, not -1"):
+        model.generate(np.array([1]), -1)
+    with pytest.raises(TypeError, match="warmth"):
+        model.generate(np.array([1]), 2, warmth=0.5)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.training import checkpoint
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 
 def make(dim: int = 8, seed: int = 0) -> Checkpoint:
@@ -88,7 +88,7 @@ def test_foreign_safetensors_and_garbled_headers_are_named(tmp_path: Path) -> No
     tensors = {"model.w": torch.zeros(3)}
     header = {"vcdeploy.format": checkpoint.FORMAT, "vcdeploy.checksum": checkpoint._checksum(tensors)}
     save_file(tensors, path, {**header, "vcdeploy.config": json.dumps({"kind": "text"})})
-    with pytest.raises(VcdeployError, match=r"lacks or garbles 'vcdeploy.vocab'"):
+    with pytest.raises(VcdeployError, match=r"missing or invalid in its header: 'vcdeploy.vocab'"):
         checkpoint.read(path)
 
 

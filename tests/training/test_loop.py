@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import UNITS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.loop import LOG_EVERY, Interrupted, Trainer
-from vcdeploy.units import UNITS
 
 MakeTrainer = Callable[..., Trainer]
 

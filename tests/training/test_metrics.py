@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from vcdeploy.reference.scheduler import active
 from vcdeploy.training.metrics import squares_of
-from vcdeploy.units.scheduler import active
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 0.4, 1.0])

@@ -8,7 +8,7 @@ from cases import CASES, EPSILON, GATES, REFERENCE, Case
 from prefix_form import prefix_form
 from torch import Tensor
 
-from vcdeploy.units.scheduler import active, mask
+from vcdeploy.reference.scheduler import active, mask
 
 
 def weigh(outputs: tuple[Tensor, ...]) -> Tensor:

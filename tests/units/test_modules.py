@@ -5,7 +5,9 @@ import torch
 from small_models import scheduled
 from torch.nn.functional import linear
 
-from vcdeploy.units import CRNN, GRU, LSTM, RNN, UNITS, VCGRU, VCLSTM, VCRNN, LanguageModel, cells
+from vcdeploy.reference import cells
+from vcdeploy.spec import UNITS
+from vcdeploy.units import CRNN, GRU, LSTM, RNN, VCGRU, VCLSTM, VCRNN, LanguageModel
 
 VARIABLE = [VCRNN, VCGRU, VCLSTM]
 ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
@@ -20,7 +22,7 @@ def test_state_carries_a_sequence_over(unit: type[VCGRU], layers: int) -> None:
     y, state, m = module(x)
     assert y.shape == (6, 2, 11)
     assert m.shape == (6, 2, layers)
-    assert state.shape == (layers * module.state_rows, 2, 11)
+    assert state.shape == (layers * module.spec.state_rows, 2, 11)
     first, between, _ = module(x[:4])
     second, after, _ = module(x[4:], between)
     assert torch.equal(torch.cat([first, second]), y)
@@ -49,7 +51,7 @@ def test_gradcheck_of_every_module(unit: type[VCGRU | GRU]) -> None:
     torch.manual_seed(1)
     module = unit(4, 2).double()
     x = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
-    state = torch.randn(2 * module.state_rows, 2, 4, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(2 * module.spec.state_rows, 2, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda *given: module(*given), (x, state, *()))
     for name, parameter in module.named_parameters():
         assert torch.autograd.gradcheck(lambda _: module(x.detach())[0], parameter), name

@@ -9,12 +9,12 @@ import torch
 from small_models import scheduled
 
 from vcdeploy import zoo
-from vcdeploy.corpora import Vocabulary
+from vcdeploy.cli import zoo_build as build
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build as exported
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
-from vcdeploy.zoo import build
+from vcdeploy.vocabulary import Vocabulary
 
 VOCAB = Vocabulary("\n abcdef")
 MEASURED = {
@@ -23,7 +23,7 @@ MEASURED = {
 }  # fmt: skip
 TIMED = {
     "machine": {"processor": "P", "cores": 2, "system": "S", "load": 0.1}, "baseline": "onnxruntime gru",
-    "settings": {"threads": 1}, "date": "2026-01-01", "contenders": [
+    "settings": {"threads": 1}, "date": "2026-01-01", "engines": [
         {"name": "onnxruntime gru", "scenarios": {}},
         {"name": "native f16 + table", "scenarios": {
             "generate": {"symbols_per_second": 1e5, "p50": 10.0, "ratio": 7.0, "m": {"mean": 0.3}}}},

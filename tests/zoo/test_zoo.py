@@ -18,12 +18,13 @@ from click.testing import CliRunner
 import vcdeploy
 from vcdeploy import zoo
 from vcdeploy.cli import main
+from vcdeploy.cli.zoo_build import FREE, LOSS
 from vcdeploy.corpora import CATALOGUE
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import EXTRAS
-from vcdeploy.runtime.loading import FUNCTION_BODY, native_fault, open_source
+from vcdeploy.runtime.backends import FUNCTION_BODY, native_fault
 from vcdeploy.runtime.sampling import Reader
-from vcdeploy.zoo.build import FREE, LOSS
+from vcdeploy.runtime.sources import open_source
 
 NAMES = ["english", "irish"]
 PRIMES = {"english": "The prime min", "irish": "M:6/8 K:Gmaj |:"}
@@ -175,19 +176,23 @@ def test_the_list_and_the_card_are_shown() -> None:
 
 
 def test_the_readme_has_the_figures_of_the_cards() -> None:
-    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    root = Path(__file__).parents[2]
+    readme, page = (
+        " ".join((root / file).read_text(encoding="utf-8").split()) for file in ("README.md", "docs/pretrained.md")
+    )
     for name in NAMES:
         card = zoo.card(name)
         model, file = card["model"], card["quality"]["file"]
-        test = f"perplexity {file['perplexity']:.2f}" if name == "irish" else f"{file['bits']:.3f} bits a character"
+        test = f"perplexity {file['perplexity']:.2f}" if name == "irish" else f"{file['bits']:.3f} bits/char"
         cells = [
             f"`{name}`", f"{model['unit'].upper()}-{model['dim']}, {model['precision']}", card["data"]["corpus"],
             f"{card['file']['bytes'] / 1e6:.1f} MB", test, f"{file['m']:.2f}", f"{file['rnn_d']:.0f}",
             f"{card['speed']['tokens_per_second']:,.0f}",
         ]  # fmt: skip
-        assert f"| {' | '.join(cells)} |" in readme
+        row = f"| {' | '.join(cells)} |"
+        assert row in readme and row in page
     m = zoo.card("english")["quality"]["file"]["m_by_class"]
     caption = "{start of word:.2f} on first letters of words, {inside word:.2f} inside words and {white space:.2f} on"
-    assert caption.format(**m) in readme
+    assert caption.format(**m) in page
     faster = " and ".join(f"{zoo.card(name)['speed']['times_the_baseline']:.1f}" for name in NAMES)
-    assert f"{faster} times as many as a dense GRU" in readme
+    assert f"{faster} times the tokens/s of a dense GRU" in page

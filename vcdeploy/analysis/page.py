@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.analysis import colours
+from vcdeploy import colours
 from vcdeploy.analysis.spending import Spent, Word, parts
 from vcdeploy.analysis.traces import Trace, blocks, changes_of, visible
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy import extras
-from vcdeploy.analysis import colours
+from vcdeploy import colours, extras
 from vcdeploy.analysis.spending import Word, parts
 from vcdeploy.analysis.traces import Trace, blocks, changes_of, visible
 from vcdeploy.errors import VcdeployError

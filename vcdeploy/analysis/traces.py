@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.analysis import cost
-from vcdeploy.corpora import Vocabulary, bits, music
+from vcdeploy import cost
 from vcdeploy.errors import VcdeployError
+from vcdeploy.music import notation
 from vcdeploy.runtime.sampling import log_probabilities
+from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS, is_variable
+from vcdeploy.vocabulary import Vocabulary, bits
 
 if TYPE_CHECKING:
-    from vcdeploy.runtime.loading import Model
+    from vcdeploy.runtime import Model
 
 PIECE = 1024  # symbols to a call
-DENSE = ("rnn", "gru", "lstm")
 
 
 class Group(NamedTuple):
@@ -81,11 +82,11 @@ class Trace:
             ]
         ends = self.vocab.boundaries(self.ids)
         if self.vocab.kind == "music":
-            ends |= [symbol == music.END for symbol in symbols]
+            ends |= [symbol == notation.END for symbol in symbols]
         ends[-1] = True
         stops = (np.flatnonzero(ends) + 1).tolist()
         # A line end, or a tune's, ends the line it is on.
-        last = ("\n", music.END)
+        last = ("\n", notation.END)
         return [
             Group(start, stop, "", symbols[stop - 1] in last) for start, stop in zip([0, *stops], stops, strict=False)
         ]
@@ -113,10 +114,10 @@ def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = ""
     >>> trace(model, "The prime minister").m[:, 0]
     """
     unit = model.config["unit"]
-    if unit in DENSE:
+    if unit in DENSE_UNITS:
         raise VcdeployError(
             f"{model.name} is a {unit}, which updates all of its state at every step: there is no schedule to trace. "
-            "Give a model with a vcrnn, vcgru or vclstm"
+            f"Give a model with one of {', '.join(VARIABLE_UNITS)}"
         )
     ids = (model.vocab.encode(text) if isinstance(text, str) else np.asarray(text)).astype(np.int64).reshape(-1)
     if not len(ids):
@@ -162,7 +163,7 @@ def _hidden(state: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
 
 
 def _active(m: NDArray[np.float32], config: dict[str, Any]) -> NDArray[np.int64]:
-    if config["unit"].startswith("vc"):
+    if is_variable(config["unit"]):
         return cost.active(m, config)
     return (m * config["dim"]).astype(np.int64)  # a CRNN's layers: all of one, or none
 

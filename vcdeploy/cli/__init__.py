@@ -26,15 +26,15 @@ COMMANDS = {
     "export": Entry("vcdeploy.cli.export:export", "Write MODEL as one ONNX file, which runs in any stock runtime."),
     "sample": Entry(
         "vcdeploy.cli.sample:sample",
-        "Write text or tunes with MODEL.",
+        "Generate text or tunes with MODEL.",
     ),
     "trace": Entry("vcdeploy.cli.trace:trace", "Show where MODEL spends its computation, symbol by symbol."),
     "bench": Entry("vcdeploy.cli.bench:bench", "Measure how fast MODEL runs, beside dense models of its size."),
-    "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the models that ship, or show the card of one."),
+    "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the pretrained models, or show the card of one."),
     "plugin": Entry("vcdeploy.cli.plugin:plugin", "Build the TensorRT plugin, or say where it is."),
     "gpu-check": Entry("vcdeploy.cli.gpu_check:gpu_check", "Try everything that needs a GPU, and write a report."),
-    "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the corpora that have a name, and whether they are here."),
-    "doctor": Entry("vcdeploy.cli.doctor:doctor", "Say what works here, and how to mend what does not."),
+    "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the named corpora and whether they are installed."),
+    "doctor": Entry("vcdeploy.cli.doctor:doctor", "Show what works on this machine and how to fix what does not."),
 }
 
 INTERRUPTED = 130  # what a shell reports for a program stopped by Ctrl-C: 128 + SIGINT

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 RESULTS = Path("docs/results/paper")  # of a checkout
 RUNS = Path("runs/paper")
-TIMES = "microseconds"
 
 _scale = click.option("--scale", type=click.Choice(["machine", "paper"]), default="machine", show_default=True,
                       help="How large: for a few core-hours, or as in the paper.")  # fmt: skip
@@ -47,7 +46,7 @@ def list_(scale: str, results: Path) -> None:
 
     from vcdeploy.bench.paper import report
 
-    table = Table("experiment", "rows done", "subject", box=None)
+    table = Table("experiment", "rows done", "title", box=None)
     for experiment, done, rows in report.index(scale, results):
         table.add_row(experiment.name, f"{done} of {rows}", experiment.title)
     Console(highlight=False).print(table)
@@ -74,8 +73,8 @@ def run(
 ) -> None:
     """Train the rows of each EXPERIMENT that have no result yet. [default: of all]
 
-    A finished run is a JSON file below --results. A run that was stopped goes on where it was. Rows are trained with
-    the first seed, all of them, before the next.
+    A finished run is a line of SCALE/EXPERIMENT.jsonl in --results. A stopped run continues where it was. All rows are
+    trained with the first seed before the next.
     """
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy bench paper run")
@@ -108,8 +107,8 @@ def run(
             click.echo(f" · test {score:.4f} · m {made['test']['m']:.3f} · rnn_d {made['test']['rnn_d']:.0f}"
                        f" · {made['cpu_seconds']:.0f} s of CPU")  # fmt: skip
     if not trained:
-        click.echo(f"nothing to train: {results / scale} has all results asked for. To make them anew, give --results "
-                   "another folder")  # fmt: skip
+        click.echo(f"nothing to train: {results / scale} has all results. To train them again, give another "
+                   "--results folder")  # fmt: skip
 
 
 @paper.command(short_help="Render the results.")
@@ -118,30 +117,10 @@ def run(
 def report(scale: str, results: Path) -> None:
     """Render the results of a scale as Markdown and figures, beside them in --results."""
     extras.require("matplotlib", for_="vcdeploy bench paper report")
-    from vcdeploy.analysis.plots import picture
-    from vcdeploy.bench.paper import plots
     from vcdeploy.bench.paper import report as pages
-    from vcdeploy.bench.paper import results as files
-    from vcdeploy.bench.paper.experiments import EXPERIMENTS
-    from vcdeploy.files import write_atomically
 
-    written: dict[str, bytes] = {}
-    for experiment in EXPERIMENTS.values():
-        page = pages.page(experiment, scale, results)
-        if page is not None:
-            written[f"{experiment.name}.md"] = page.encode()
-        figure = plots.against_computation(experiment, scale, results)
-        if figure is not None:
-            written[f"{experiment.name}.svg"] = picture(figure, "svg")
-    times = {file.stem: files.read(file) for file in sorted((results / scale / TIMES).glob("*.json"))}
-    if times:
-        written[f"{TIMES}.md"] = pages.times(times).encode()
-        written[f"{TIMES}.svg"] = picture(plots.fronts(times), "svg")
-    if not written:
-        raise VcdeployError(f"{results / scale} holds no results: make some with `vcdeploy bench paper run`")
-    for name, content in written.items():
-        write_atomically(results / scale / name, content)
-        click.echo(f"wrote {results / scale / name}")
+    for file in pages.write(scale, results):
+        click.echo(f"wrote {file}")
 
 
 @paper.command(short_help="Measure the microseconds of the trained models.")
@@ -149,7 +128,7 @@ def report(scale: str, results: Path) -> None:
 @_scale
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters of a sequence.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of each contender.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of each engine.")
 @_results
 @_runs
 def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
@@ -165,7 +144,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
     from vcdeploy.bench.paper import results as files
-    from vcdeploy.cli.bench import ended_by_sigterm
+    from vcdeploy.cli.bench_options import ended_by_sigterm
 
     for text in texts:
         if text not in latency.TIMED:
@@ -183,11 +162,12 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
                 continue
         document = {
             **made,
+            "text": text,
             "settings": {"rounds": rounds, "steps": steps, "threads": threads, "batch": 1},
             "models": models,
             "left_out": absent,
         }
-        files.write(results / scale / TIMES / f"{text}.json", document)
+        files.add(results, document, files.TIMES)
         for each in models:
             took = each["microseconds"]
             click.echo(f"{text} · {each['model']} · {each['runs']} · {each['bits']:.3f} bits · "
@@ -223,9 +203,9 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
         experiment, figure = known[name]
         about, drawn = tracing.trace(experiment, figure, scale, results, runs)
         place = results / scale / files.TRACES
-        files.write(place / f"{name}.json", {**_made(scale), **about})
+        file = files.add(results, {**_made(scale), **about}, files.TRACES)
         write_atomically(place / f"{name}.png", drawn)
-        click.echo(f"wrote {place / name}.png and .json")
+        click.echo(f"wrote {place / name}.png and a line of {file}")
         for word in about["words"]:
             click.echo(f"  {word['word']}")
 

@@ -1,4 +1,4 @@
-"""`vcdeploy corpora`: the corpora that have a name, and which of them are on this machine."""
+"""`vcdeploy corpora`: the named corpora, and which of them are on this machine."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from vcdeploy.corpora.catalogue import CATALOGUE, Entry, data_folder, whereabout
     help="The folder to look in.  [default: $VCDEPLOY_DATA, else the user's cache]",
 )
 def corpora(as_json: bool, data_dir: Path | None) -> None:
-    """List the corpora that have a name, and whether they are here.
+    """List the named corpora and whether they are installed.
 
     Wherever a corpus is asked for, the path of your own text file, or of a folder of them, works as well.
     """

@@ -23,10 +23,10 @@ from typing import Literal
 import click
 
 import vcdeploy
-from vcdeploy import tensorrt_plugin
-from vcdeploy.custom_ops import HOW_TO_BUILD, library
+from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import EXTRAS, install_command
+from vcdeploy.gpu import plugin_files
 
 State = Literal["works", "missing", "broken"]
 COLOURS: dict[State, str] = {"works": "green", "missing": "yellow", "broken": "red"}
@@ -123,15 +123,15 @@ def _onnxruntime() -> str:
 
 
 def _custom_op() -> str:
-    """One step of one unit, on a graph with no function body: nothing else could run it."""
+    """Run one step of a node without a function body, which only the custom op can run."""
     path = library()
     if path is None:
-        raise Absent("not built: the onnxruntime backend runs function bodies, which compute densely")
+        raise Absent("library not found: the onnxruntime backend runs function bodies, which compute densely")
     import numpy as np
     import onnxruntime
     from onnx import TensorProto, helper
 
-    from vcdeploy.export.functions import DOMAIN, op_attributes, op_inputs, op_outputs
+    from vcdeploy.format.functions import DOMAIN, op_attributes, op_inputs, op_outputs
 
     shapes = {"X": [1, 1, 1], "H0": [1, 1], "U": [1, 1], "V": [1, 1], "u": [1], "v": [1], "b": [1]}
     names, outputs = op_inputs("vcrnn"), op_outputs("vcrnn")
@@ -158,7 +158,7 @@ def _tensorrt() -> str:
 
 def _plugin() -> str:
     """The plugin's library, opened: what it is linked with must be here."""
-    path = tensorrt_plugin.library()
+    path = plugin_files.library()
     if path is None:
         raise Absent("not built: exports for TensorRT get no engine")
     opened = ctypes.CDLL(str(path))
@@ -168,7 +168,7 @@ def _plugin() -> str:
 
 
 def _toolchain() -> str:
-    from vcdeploy.plugin_build import find_toolchain
+    from vcdeploy.gpu.plugin_build import find_toolchain
 
     try:
         tools = find_toolchain()
@@ -212,10 +212,6 @@ def _rebuild() -> str:
     return "pip install --force-reinstall --no-deps vcdeploy"
 
 
-def _build_custom_op() -> str:
-    return "" if library() else f"{HOW_TO_BUILD}: {_rebuild()}"
-
-
 CHECKS = (
     Check("Python", _python),
     Check("vcdeploy", _package, "vcdeploy"),
@@ -231,7 +227,7 @@ CHECKS = (
     Check("music21", _version("music21"), "music21"),
     Check("Verovio", _verovio, "verovio"),
     Check("ONNX Runtime", _onnxruntime, "onnxruntime"),
-    Check("ONNX Runtime op", _custom_op, "onnxruntime", advice=_build_custom_op()),
+    Check("ONNX Runtime op", _custom_op, "onnxruntime", advice="" if library() else _rebuild()),
     Check("TensorRT", _tensorrt, "tensorrt"),
     Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),
     Check("TensorRT plugin", _plugin, advice="vcdeploy plugin build"),
@@ -305,7 +301,7 @@ def _print_table(findings: list[Finding]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object a line of the table.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Say what works here, and how to mend what does not.
+    """Show what works on this machine and how to fix what does not.
 
     Everything is really tried. What is optional may be missing or broken: the exit code is 1 only if
     vcdeploy itself, its native module, NumPy or ONNX does not work.

@@ -12,7 +12,10 @@ from rich.table import Table
 from vcdeploy import extras, zoo
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.loading import CHOICES, PRECISIONS, find, holds_onnx, load
+from vcdeploy.runtime import load
+from vcdeploy.runtime.backends import CHOICES
+from vcdeploy.runtime.sources import find, holds_onnx
+from vcdeploy.spec import PRECISIONS
 
 SEGMENT = 100  # steps to a call
 

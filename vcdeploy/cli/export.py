@@ -5,7 +5,6 @@ With --trt a folder, and in it a TensorRT engine where there is a GPU.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,18 @@ from vcdeploy import extras, zoo
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
+from vcdeploy.spec import PRECISIONS
 
 if TYPE_CHECKING:
-    from vcdeploy.export.engine import Range
     from vcdeploy.export.parity import Report
+    from vcdeploy.export.pipeline import Job
 
 
 @click.command(short_help="Write a model as an ONNX file.")
 @click.argument("model", type=ModelName(), default=zoo.DEFAULT)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               help="The file to write. [default: beside MODEL (here, if that ships), named after it]")  # fmt: skip
-@click.option("--precision", type=click.Choice(["f32", "f16", "bf16", "int8"]),
+@click.option("--precision", type=click.Choice(PRECISIONS),
               help="How matrices are stored; runtimes compute in float32. [default: as in MODEL]")  # fmt: skip
 @click.option("--bucketed", is_flag=True,
               help="Skip by If nodes over prefixes in steps of 128, for runtimes without our kernels.")  # fmt: skip
@@ -68,123 +68,102 @@ def export(
     TensorRT. An engine is made on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
     line is the command that finishes there: MODEL is then that folder. Not run on a GPU yet.
     """
-    from vcdeploy.export import tensorrt_bundle
-
     console = Console(highlight=False, soft_wrap=True)
-    ranges = _ranges(trt, steps, batch)
-    if trt:
-        if output is not None:
-            raise VcdeployError("--trt writes a folder: name it with --bundle, and leave out -o")
-        if tensorrt_bundle.is_bundle(Path(model)):
-            tensorrt_bundle.check_settings(precision or "f32", bucketed)
-            ctx.exit(_finish(Path(model), console, ranges, {} if as_json else None))
+    tensorrt = _TensorRt(console, steps, batch, as_json) if trt else None
+    if tensorrt is None:
+        for option, value in (("--steps", steps), ("--batch", batch)):
+            if value is not None:
+                raise VcdeployError(f"{option} is for a TensorRT engine: add --trt, or leave it out")
+    elif output is not None:
+        raise VcdeployError("--trt writes a folder: name it with --bundle, and leave out -o")
+    elif tensorrt.is_bundle(Path(model)):
+        tensorrt.check_settings(precision or "f32", bucketed)
+        ctx.exit(tensorrt.finish(Path(model), {}))
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy export")
-    from vcdeploy.export import engine
     from vcdeploy.export.bundle import write_bundle
-    from vcdeploy.export.graph import build
-    from vcdeploy.export.parity import check_export
-    from vcdeploy.runtime import loading
+    from vcdeploy.export.pipeline import Job
 
-    source = loading.find(model)
-    saved = loading.open_source(model).checkpoint
-    stored = saved.config.get("precision", "f32")
-    precision = precision or stored
-    if trt:
-        tensorrt_bundle.check_settings(precision, bucketed)
-    if output is None and bundle is None:
-        form = "".join(
-            f"-{part}" for part in (precision if precision != stored else "", bucketed and "bucketed") if part
-        )
-        folder = Path() if model in zoo.names() else source.parent
-        if trt:
-            bundle = folder / f"{source.stem}{form}-trt"
-        else:
-            output = folder / f"{source.stem}{form}.onnx"
+    job = Job.open(model, precision, opset, bucketed)
+    if tensorrt is not None:
+        tensorrt.check_settings(job.precision, bucketed)
+        bundle = bundle or job.default_path("-trt")
+    elif output is None and bundle is None:
+        output = job.default_path(".onnx")
     for path in (output, bundle and bundle / "model.onnx"):
-        if path is not None and path.exists() and path.samefile(source):
-            raise VcdeployError(f"{path} is the model itself: name another place with -o or --bundle")
-    exported = build(saved, precision=precision, opset=opset, bucketed=bucketed)
-    content = exported.SerializeToString(deterministic=True)
-    report = check_export(exported, content, saved)
+        if path is not None:
+            job.check_place(path)
+    report, about = job.report, job.about()
     if not as_json:
         console.print(_table(report))
         for line in report.left_out:
             console.print(f"not checked: {line}")
-    config = saved.config
-    about = {
-        "unit": config["unit"], "dim": config["dim"], "layers": config["layers"], "precision": precision,
-        "bucketed": bucketed, "opset": opset,
-        "checkpoint": {"name": source.name, "sha256": hashlib.sha256(source.read_bytes()).hexdigest()},
-    }  # fmt: skip
     written: list[Path] = []
     if report.passed:
         try:
             if bundle is not None:
-                if trt:
-                    tensorrt_bundle.write(
-                        bundle, exported, content, report, about, ranges[0] or engine.STEPS, ranges[1] or engine.BATCH
-                    )
+                if tensorrt is not None:
+                    tensorrt.write(bundle, job, about)
                 else:
-                    write_bundle(bundle, content, report, about)
+                    write_bundle(bundle, job.content, report, about)
                 written.append(bundle)
             if output is not None:
-                write_atomically(output, content)
+                write_atomically(output, job.content)
                 written.append(output)
         except OSError as error:
-            # What has been written is noted: the path that failed is the first that is not.
+            # The first path that is not in `written` is the one that failed.
             path = next(each for each in (bundle, output) if each is not None and each not in written)
             raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
-    document = {**about, "bytes": len(content), "written": [str(path) for path in written], **report.to_json()}
-    if as_json and not (trt and report.passed):
+    document = {**about, "bytes": len(job.content), "written": [str(path) for path in written], **report.to_json()}
+    if as_json and (tensorrt is None or not report.passed):
         click.echo(json.dumps(document, ensure_ascii=False))
     if not report.passed:
         raise VcdeployError(_failure(report))
     if not as_json:
-        what = f"{config['unit']}-{config['dim']}, {precision}, {len(content) / 1e6:.1f} MB"
         for path in written:
-            console.print(f"wrote {path}: {what}")
-    if trt:
+            console.print(
+                f"wrote {path}: {about['unit']}-{about['dim']}, {job.precision}, {len(job.content) / 1e6:.1f} MB"
+            )
+    if tensorrt is not None:
         assert bundle is not None
-        ctx.exit(_finish(bundle, console, ranges, document if as_json else None))
+        ctx.exit(tensorrt.finish(bundle, document))
 
 
-def _ranges(trt: bool, steps: str | None, batch: str | None) -> tuple[Range | None, Range | None]:
-    """Of --steps and --batch, where they were given."""
-    if not trt:
-        for option, value in (("--steps", steps), ("--batch", batch)):
-            if value is not None:
-                raise VcdeployError(f"{option} is for a TensorRT engine: add --trt, or leave it out")
-        return None, None
-    from vcdeploy.export.engine import read_range
+class _TensorRt:
+    """The part of --trt. Nothing of vcdeploy.gpu is imported without it."""
 
-    return steps and read_range(steps, "--steps"), batch and read_range(batch, "--batch")
+    def __init__(self, console: Console, steps: str | None, batch: str | None, as_json: bool) -> None:
+        from vcdeploy.gpu import engine, tensorrt_bundle
 
+        self._bundle, self._console, self._as_json = tensorrt_bundle, console, as_json
+        self._steps = engine.read_range(steps, "--steps") if steps is not None else None
+        self._batch = engine.read_range(batch, "--batch") if batch is not None else None
+        self.is_bundle, self.check_settings = tensorrt_bundle.is_bundle, tensorrt_bundle.check_settings
 
-def _finish(
-    folder: Path, console: Console, ranges: tuple[Range | None, Range | None], document: dict[str, Any] | None
-) -> int:
-    """Make the engine of a bundle, or say what that takes; the exit code. document: where JSON is wanted."""
-    from vcdeploy.export import tensorrt_bundle
-    from vcdeploy.runtime.plan import rebuild_command
+    def write(self, folder: Path, job: Job, about: dict[str, Any]) -> None:
+        from vcdeploy.gpu import engine
 
-    def tell(line: str) -> None:
-        click.echo(line, err=True)
+        self._bundle.write(
+            folder, job.model, job.content, job.report, about, self._steps or engine.STEPS, self._batch or engine.BATCH
+        )
 
-    try:
-        outcome = tensorrt_bundle.finish(folder, tell, *ranges)
-    except OSError as error:
-        raise VcdeployError(f"could not write {error.filename or folder}: {error.strerror or error}") from error
-    if document is not None:
-        trt = tensorrt_bundle.to_json(folder, outcome)
-        click.echo(json.dumps({**document, "tensorrt": trt}, ensure_ascii=False))
-    elif outcome.missing:
-        console.print("no engine was built here; missing:", *outcome.missing, sep="\n  ", markup=False)
-        console.print("to finish, on the machine with the GPU:")
-        console.print(rebuild_command(folder), markup=False)
-    else:
-        console.print(f"wrote {folder / 'model.plan'}: checked against {outcome.checked}", markup=False)
-    return tensorrt_bundle.UNFINISHED if outcome.missing else 0
+    def finish(self, folder: Path, document: dict[str, Any]) -> int:
+        """Build the engine, or say what is missing for it; the exit code."""
+        from vcdeploy.gpu.plan import rebuild_command
+
+        try:
+            outcome = self._bundle.finish(folder, lambda line: click.echo(line, err=True), self._steps, self._batch)
+        except OSError as error:
+            raise VcdeployError(f"could not write {error.filename or folder}: {error.strerror or error}") from error
+        if self._as_json:
+            click.echo(json.dumps({**document, "tensorrt": self._bundle.to_json(folder, outcome)}, ensure_ascii=False))
+        elif outcome.missing:
+            self._console.print("no engine was built here; missing:", *outcome.missing, sep="\n  ", markup=False)
+            self._console.print("to finish, on the machine with the GPU:")
+            self._console.print(rebuild_command(folder), markup=False)
+        else:
+            self._console.print(f"wrote {folder / 'model.plan'}: checked against {outcome.checked}", markup=False)
+        return self._bundle.UNFINISHED if outcome.missing else 0
 
 
 def _table(report: Report) -> Table:

@@ -21,7 +21,7 @@ def build(arch: str | None) -> None:
     nvcc may be the CUDA toolkit's or that of the pip packages. The headers are looked for in TENSORRT_INCLUDE_DIR and
     the usual folders. The library goes to the user's cache, where exports and the tensorrt backend find it.
     """
-    from vcdeploy.plugin_build import build as compile_plugin
+    from vcdeploy.gpu.plugin_build import build as compile_plugin
 
     click.echo(compile_plugin(arch, lambda line: click.echo(line, err=True)))
 
@@ -31,11 +31,11 @@ def build(arch: str | None) -> None:
               help="The one that registers itself when loaded, for Triton, LD_PRELOAD and such.")  # fmt: skip
 def path(register: bool) -> None:
     """Print where the plugin is; where it is not, how to get it, with exit code 1."""
-    from vcdeploy import tensorrt_plugin
+    from vcdeploy.gpu import plugin_files
 
-    name = tensorrt_plugin.REGISTERING if register else tensorrt_plugin.CORE
-    found = tensorrt_plugin.library(name)
+    name = plugin_files.REGISTERING if register else plugin_files.CORE
+    found = plugin_files.library(name)
     if found is None:
         rule = ", which is built only where libnvinfer is found" if register else ""
-        raise VcdeployError(f"there is no {name} here{rule}: {tensorrt_plugin.HOW_TO_BUILD}")
+        raise VcdeployError(f"there is no {name} here{rule}: {plugin_files.HOW_TO_BUILD}")
     click.echo(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vcdeploy.analysis import colours
+from vcdeploy import colours
 
 
 class Stream:

@@ -19,13 +19,15 @@ from vcdeploy.analysis import Spent, Trace, Word
 from vcdeploy.analysis.numbers import numbers
 from vcdeploy.analysis.spending import RISE
 from vcdeploy.analysis.traces import blocks, changes_of
-from vcdeploy.cli.given import read_given
+from vcdeploy.cli.io import read_given
 from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
 from vcdeploy.cli.spending import spending_table
 from vcdeploy.cli.strip import compute_stream, visible
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.loading import CHOICES, PRECISIONS, Model, load
+from vcdeploy.runtime import Model, load
+from vcdeploy.runtime.backends import CHOICES
+from vcdeploy.spec import PRECISIONS
 
 SHADES = " ░▒▓█"  # of a change in the terminal, by the root of it: a space is no change at all
 ROWS = 12  # of dimensions in the terminal
@@ -128,7 +130,7 @@ def _read(name: str) -> _Source:
 
 
 def _find_tune(title: str) -> _Source:
-    from vcdeploy.corpora.named import irish_tune
+    from vcdeploy.corpora.readers import irish_tune
 
     return _Source(title, irish_tune(title), is_tune=True)
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vcdeploy import __version__, extras
-from vcdeploy.analysis.cost import UNITS
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
+from vcdeploy.spec import UNITS
 from vcdeploy.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _run(console: Console, trainer: "Trainer") -> None:
 
 
 def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
-    from vcdeploy.runtime.sampling import generate
+    from vcdeploy.runtime.sampling import Sampling
     from vcdeploy.runtime.torch import TorchModel
     from vcdeploy.training import checkpoint
 
@@ -289,7 +289,7 @@ def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
     if sample_length > 0:
         model = TorchModel(best.build(), best.vocab)
         prime = trainer.corpus.splits["test"][:64].astype("int64")
-        ids = [*prime, *generate(model, prime, sample_length)]
+        ids = [*prime, *(token.id for token in model.generate(prime, sample_length, Sampling()))]
         console.print("\na sample, after 64 symbols of the test text:\n")
         console.print(best.vocab.decode(ids), markup=False)
     console.print(f"\nnext: vcdeploy eval {shlex.quote(str(trainer.folder))}")

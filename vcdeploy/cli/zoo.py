@@ -1,4 +1,4 @@
-"""`vcdeploy zoo`: the models that ship, as a list, and the card of one."""
+"""`vcdeploy zoo`: list the pretrained models, or show the card of one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH = 120  # columns of the list
 @click.argument("name", required=False, type=ModelName())
 @click.option("--json", "as_json", is_flag=True, help="Print the cards, or the card, as JSON.")
 def zoo(name: str | None, as_json: bool) -> None:
-    """List the models that ship, or show the card of one.
+    """List the pretrained models, or show the card of one.
 
     Their names stand for them wherever a MODEL is asked for, and in vcdeploy.load.
     """

@@ -3,6 +3,6 @@
 from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.corpora.corpus import Corpus
 from vcdeploy.corpora.loading import load
-from vcdeploy.corpora.vocabulary import Vocabulary
+from vcdeploy.vocabulary import Vocabulary
 
 __all__ = ["CATALOGUE", "Corpus", "Vocabulary", "load"]

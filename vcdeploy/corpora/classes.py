@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.corpora import music
-from vcdeploy.corpora.vocabulary import Vocabulary
+from vcdeploy.music import notation
+from vcdeploy.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]
 COUNTED = 6  # characters of a word that have a class of their own; the last is for those after it, too
@@ -71,23 +71,23 @@ def _bits(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
 
 def _music(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
     def of(role: str) -> Mask:
-        return _where(vocab, ids, lambda s: music.role(s) == role)
+        return _where(vocab, ids, lambda s: notation.role(s) == role)
 
-    roles = {role: of(role) for role in music.ROLES}
-    notes = {i: s for i, s in enumerate(vocab.symbols) if music.role(s) == "note"}
+    roles = {role: of(role) for role in notation.ROLES}
+    notes = {i: s for i, s in enumerate(vocab.symbols) if notation.role(s) == "note"}
     counts = np.bincount(ids, minlength=len(vocab))
     common: Counter[Fraction] = Counter()
     for i, symbol in notes.items():
-        common[music.length(symbol)] += int(counts[i])
+        common[notation.length(symbol)] += int(counts[i])
     lengths = {
-        f"{NOTE_LENGTH}{length}": np.isin(ids, [i for i, s in notes.items() if music.length(s) == length])
+        f"{NOTE_LENGTH}{length}": np.isin(ids, [i for i, s in notes.items() if notation.length(s) == length])
         for length, count in common.most_common()
         if count * 100 >= common.total()
     }
     # From note to note, with tune ends between them: ends are pitch 0, notes count from 1.
-    pitches = sorted({music.pitch(symbol) for symbol in notes.values()})
+    pitches = sorted({notation.pitch(symbol) for symbol in notes.values()})
     number = np.zeros(len(vocab), np.int64)  # [vocab]
-    number[list(notes)] = [pitches.index(music.pitch(symbol)) + 1 for symbol in notes.values()]
+    number[list(notes)] = [pitches.index(notation.pitch(symbol)) + 1 for symbol in notes.values()]
     followed = np.flatnonzero(roles["note"] | roles["tune end"])
     steps = number[ids[followed]]
     repeated = np.zeros(len(ids), bool)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.corpora.classes import Mask, classes
-from vcdeploy.corpora.vocabulary import Vocabulary
 from vcdeploy.errors import VcdeployError
+from vcdeploy.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ import lzma
 from pathlib import Path
 
 from vcdeploy.corpora import tunes
-from vcdeploy.corpora.material import SPLITS, Material, cut
+from vcdeploy.corpora.raw import SPLITS, RawCorpus, cut
 from vcdeploy.errors import VcdeployError
 
 
@@ -40,8 +40,8 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_path(path: Path, kind: str | None) -> Material:
-    """The material at `path`, as text or music: as `kind` says, else as the names of the files say."""
+def read_path(path: Path, kind: str | None) -> RawCorpus:
+    """The raw at `path`, as text or music: as `kind` says, else as the names of the files say."""
     given = _given_splits(path) if path.is_dir() else {}
     files = list(given.values()) or (_folder(path, kind) if path.is_dir() else [path])
     if kind == "music" or (kind is None and all(map(_holds_tunes, files))):
@@ -50,7 +50,7 @@ def read_path(path: Path, kind: str | None) -> Material:
             return tunes.given(dict(zip(given, read, strict=True)), str(path))
         return tunes.divide([tune for of_file in read for tune in of_file], str(path))
     if given:
-        return Material("text", {split: read_text(file) for split, file in given.items()})
+        return RawCorpus("text", {split: read_text(file) for split, file in given.items()})
     *earlier, last = map(read_text, files)
     return cut("".join(text if text.endswith("\n") else text + "\n" for text in earlier) + last, str(path))
 

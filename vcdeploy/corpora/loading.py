@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.corpora import bits
 from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.corpora.corpus import Corpus
 from vcdeploy.corpora.files import read_path
-from vcdeploy.corpora.material import Material
-from vcdeploy.corpora.named import read_named
-from vcdeploy.corpora.vocabulary import KINDS, Vocabulary, describe_unknown
+from vcdeploy.corpora.raw import RawCorpus
+from vcdeploy.corpora.readers import read_named
 from vcdeploy.errors import VcdeployError
+from vcdeploy.vocabulary import KINDS, Vocabulary, bits, describe_unknown
 
 
 def load(
@@ -42,22 +41,22 @@ def load(
         raise VcdeployError(f"unknown is {unknown!r}; it says what to do with such symbols: error or drop")
     bits.check_buffer(buffer)
     kind, buffer = _agree(kind, buffer, vocab)
-    material = _read(source, kind, data_dir, progress)
-    kind = kind or material.kind
+    raw = _read(source, kind, data_dir, progress)
+    kind = kind or raw.kind
     if buffer and kind != "bits":
         raise VcdeployError(f"buffer is {buffer}, but only bits have one; ask for kind 'bits', not {kind!r}")
 
-    dropped = dict.fromkeys(material.splits, 0)
+    dropped = dict.fromkeys(raw.splits, 0)
     splits: dict[str, NDArray[np.unsignedinteger[Any]]]
     if kind == "bits":
         vocab = vocab or Vocabulary("01", "bits", buffer)
-        splits = {split: bits.from_text(str(text), buffer) for split, text in material.splits.items()}
+        splits = {split: bits.from_text(str(text), buffer) for split, text in raw.splits.items()}
     else:
-        vocab = vocab or Vocabulary(sorted(set().union(*material.splits.values())), kind)
-        found = {split: vocab.lookup(symbols) for split, symbols in material.splits.items()}
+        vocab = vocab or Vocabulary(sorted(set().union(*raw.splits.values())), kind)
+        found = {split: vocab.lookup(symbols) for split, symbols in raw.splits.items()}
         dropped = {split: int((ids < 0).sum()) for split, ids in found.items()}
         if unknown == "error":
-            _refuse_unknown(source, material, vocab, found, sum(dropped.values()))
+            _refuse_unknown(source, raw, vocab, found, sum(dropped.values()))
         narrow = np.min_scalar_type(len(vocab) - 1)
         splits = {split: ids[ids >= 0].astype(narrow) for split, ids in found.items()}
     for split, kept in splits.items():
@@ -66,16 +65,16 @@ def load(
                 f"the {split} part of {source} has {len(kept)} symbols ({dropped[split]} were dropped); "
                 "predicting takes at least two"
             )
-    return Corpus(source, kind, vocab, splits, dropped, material.left_out)
+    return Corpus(source, kind, vocab, splits, dropped, raw.left_out)
 
 
 def _refuse_unknown(
-    source: str, material: Material, vocab: Vocabulary, found: Mapping[str, NDArray[Any]], total: int
+    source: str, raw: RawCorpus, vocab: Vocabulary, found: Mapping[str, NDArray[Any]], total: int
 ) -> None:
     for split, ids in found.items():
         if (ids < 0).any():
             raise VcdeployError(
-                f"the {split} part of {source} has {describe_unknown(material.splits[split], ids)}, which is "
+                f"the {split} part of {source} has {describe_unknown(raw.splits[split], ids)}, which is "
                 f"not among the model's {len(vocab)} symbols; {total} such in all. "
                 "--unknown drop leaves them out, and their number is reported"
             )
@@ -98,7 +97,7 @@ def _read(
     kind: str | None,
     data_dir: Path | None,
     progress: Callable[[int, int | None], None] | None,
-) -> Material:
+) -> RawCorpus:
     if source in CATALOGUE:
         entry = CATALOGUE[source]
         if kind is not None and (kind == "music") != (entry.kind == "music"):

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdeploy.corpora import music
-from vcdeploy.corpora.material import SPLITS, Material
+from vcdeploy.corpora.raw import SPLITS, RawCorpus
 from vcdeploy.errors import VcdeployError
+from vcdeploy.music import notation
 
 # Folders of music21's corpus in the public domain; the Essen songs beside them are not free for all uses.
 IRISH_BOOKS = ("oneills1850", "ryansMammoth", "airdsAirs")
@@ -44,7 +44,7 @@ def read(text: str, path: Path) -> list[Tune]:
     """The tunes of an ABC file, or of The Session's tunes.csv or tunes.json, by the file's name."""
     name = path.name.removesuffix(".xz").lower()
     if name not in DUMPS:
-        return [_tune(abc) for abc, _ in music.blocks(text) if re.search(r"^X:", abc, re.MULTILINE)]
+        return [_tune(abc) for abc, _ in notation.blocks(text) if re.search(r"^X:", abc, re.MULTILINE)]
     try:
         rows = json.loads(text) if name.endswith(".json") else list(csv.DictReader(io.StringIO(text)))
         return [_session_tune(row) for row in rows]
@@ -59,7 +59,7 @@ def read(text: str, path: Path) -> list[Tune]:
 
 def titled(text: str) -> list[tuple[str, str]]:
     """The tunes of an ABC text that have a title, unread, each with it."""
-    return [(abc, title.strip()) for abc, _ in music.blocks(text) if (title := _title(abc))]
+    return [(abc, title.strip()) for abc, _ in notation.blocks(text) if (title := _title(abc))]
 
 
 def _title(abc: str) -> str:
@@ -79,35 +79,35 @@ def _session_tune(row: Mapping[str, str | None]) -> Tune:
 
 def _parsed(key: str, abc: str) -> Tune:
     try:
-        symbols = music.parse(abc)
-        if not any(music.role(s) == "key" for s in symbols[:2]):
-            raise music.UnreadableTune("no key")
-    except music.UnreadableTune:
+        symbols = notation.parse(abc)
+        if not any(notation.role(s) == "key" for s in symbols[:2]):
+            raise notation.UnreadableTune("no key")
+    except notation.UnreadableTune:
         return Tune(key, ())
     return Tune(key, tuple(symbols))
 
 
 def split_of(key: str) -> str:
     """The split of a tune: by a hash of its key, the same in every run and collection; 90 / 5 / 5 %."""
-    share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
-    return "train" if share < 0.90 else "valid" if share < 0.95 else "test"
+    place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
+    return "train" if place < 0.90 else "valid" if place < 0.95 else "test"
 
 
-def divide(tunes: Iterable[Tune], name: str, rarest: int = 1) -> Material:
+def divide(tunes: Iterable[Tune], name: str, rarest: int = 1) -> RawCorpus:
     """Tunes into splits by their keys, without those that have a symbol fewer than `rarest` tunes have."""
     kept, left_out = _sift(tunes, rarest)
     splits: dict[str, list[Tune]] = {split: [] for split in SPLITS}
     # Ordered by a hash, so that books are mixed and settings of one tune do not follow each other.
     for tune in sorted(kept, key=lambda tune: hashlib.sha256(repr(tune.symbols).encode()).digest()):
         splits[split_of(tune.key)].append(tune)
-    return _material(splits, left_out, name)
+    return _raw_corpus(splits, left_out, name)
 
 
-def given(splits: Mapping[str, Iterable[Tune]], name: str) -> Material:
+def given(splits: Mapping[str, Iterable[Tune]], name: str) -> RawCorpus:
     """Tunes whose splits the user has made."""
     sifted = {split: _sift(tunes, rarest=1) for split, tunes in splits.items()}
     left_out = sum((Counter(left) for _, left in sifted.values()), Counter[str]())
-    return _material({split: kept for split, (kept, _) in sifted.items()}, left_out, name)
+    return _raw_corpus({split: kept for split, (kept, _) in sifted.items()}, left_out, name)
 
 
 def _sift(tunes: Iterable[Tune], rarest: int) -> tuple[list[Tune], dict[str, int]]:
@@ -126,7 +126,7 @@ def _sift(tunes: Iterable[Tune], rarest: int) -> tuple[list[Tune], dict[str, int
     return kept, left_out
 
 
-def _material(splits: Mapping[str, list[Tune]], left_out: Mapping[str, int], name: str) -> Material:
+def _raw_corpus(splits: Mapping[str, list[Tune]], left_out: Mapping[str, int], name: str) -> RawCorpus:
     for split, tunes in splits.items():
         if not tunes:
             total = sum(map(len, splits.values()))
@@ -134,8 +134,8 @@ def _material(splits: Mapping[str, list[Tune]], left_out: Mapping[str, int], nam
                 f"{name} has {total} tunes ({left_out['unreadable']} more could not be read) and none for "
                 f"{split}; add tunes, or split them yourself: a folder of train.abc, valid.abc, test.abc"
             )
-    return Material(
+    return RawCorpus(
         "music",
-        {split: [s for tune in tunes for s in (*tune.symbols, music.END)] for split, tunes in splits.items()},
+        {split: [s for tune in tunes for s in (*tune.symbols, notation.END)] for split, tunes in splits.items()},
         left_out,
     )

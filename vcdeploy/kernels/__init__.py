@@ -1,5 +1,5 @@
-"""torch.library ops of the three units: the native kernels where they exist, the reference elsewhere."""
+"""The torch.library ops of the variable units: a whole sequence per call, forward and backward."""
 
-from vcdeploy.kernels.ops import vcgru, vclstm, vcrnn
+from vcdeploy.kernels.ops import OPS
 
-__all__ = ["vcgru", "vclstm", "vcrnn"]
+__all__ = ["OPS"]

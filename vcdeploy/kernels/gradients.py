@@ -3,7 +3,7 @@
 Nothing is saved in the forward pass but its outputs: from Y and M every h_{t-1} and every mask is known, so the
 gates of all T steps are recomputed in a few large products. Only what truly depends on the step after it stays
 in the loop, and the weight gradients are again one large product each. The tests hold these functions to the
-autograd of the reference (vcdeploy.units.cells).
+autograd of the reference (vcdeploy.reference.cells).
 
 Names: a leading d is the gradient of the loss with respect to what follows. P is h_{t-1} for every t [T, B, D].
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vcdeploy.units.scheduler import mask
+from vcdeploy.reference.scheduler import mask
 
 
 def _before(Y: Tensor, H0: Tensor) -> Tensor:

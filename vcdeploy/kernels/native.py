@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vcdeploy.spec import UNITS
+
 try:
     from vcdeploy import _native
 
     FAULT = None
 except ImportError as error:
     FAULT = str(error)
-
-GATES = {"vcrnn": 1, "vcgru": 3, "vclstm": 4}
 
 
 def trains() -> str:
@@ -35,7 +35,7 @@ def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: floa
     if FAULT is not None or X.dtype not in (torch.float32, torch.float64) or X.dim() != 3 or X.numel() == 0:
         return False
     T, B, D = X.shape
-    matrix = (GATES[unit] * D, D)
+    matrix = (len(UNITS[unit].gates) * D, D)
     first = [(B, D), matrix, matrix, (D,), (D,)]
     known = {*first, (T, B, D), (T, B), (1,)}
     return (
@@ -57,7 +57,7 @@ def new_gates(unit: str, X: Tensor) -> Tensor:
         return X.new_empty(0)
     T, B, D = X.shape
     padding = _native.TRAIN_PADDING
-    return X.new_empty(T * B * GATES[unit] * ((D + padding - 1) // padding * padding))
+    return X.new_empty(T * B * len(UNITS[unit].gates) * ((D + padding - 1) // padding * padding))
 
 
 def forward(
@@ -92,7 +92,7 @@ def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str
     """
     *tensors, sharpness, epsilon = rest
     cell_gradients, cells = [], []
-    if unit == "vclstm":
+    if UNITS[unit].state_rows > 1:
         cell_gradients = [tensors.pop(0).clone(memory_format=torch.contiguous_format)]
         cells = [tensors.pop(7)]
     X, H0, U, V, u, v, _, Y, M, gates = tensors

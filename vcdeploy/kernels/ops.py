@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from vcdeploy.kernels import gradients, native
-from vcdeploy.units import cells
+from vcdeploy.reference import cells
+from vcdeploy.spec import UNITS, VARIABLE_UNITS
 
 LIBRARY = torch.library.Library("vcdeploy", "FRAGMENT")
 
@@ -29,7 +30,7 @@ def _schema(tensors: list[str], outputs: int, *flags: str) -> str:
 
 def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     """The op of a unit and the two under it. In a list of tensors C0 and C are there for vclstm alone."""
-    cell = unit == "vclstm"
+    cell = UNITS[unit].state_rows > 1
     given = ["X", "H0", "U", "V", "u", "v", "b", *["C0"] * cell]
     outputs = ["Y", "H", "M", *["C"] * cell]
     saved = [*given, "Y", "M", "gates"]
@@ -102,4 +103,4 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     return op
 
 
-vcrnn, vcgru, vclstm = (_define(unit) for unit in ("vcrnn", "vcgru", "vclstm"))
+OPS = {unit: _define(unit) for unit in VARIABLE_UNITS}

@@ -1,5 +1,8 @@
-"""Running trained models: one interface, a module a backend, sampling on top."""
+"""Running trained models: one interface over several backends, with sampling on top."""
 
-from vcdeploy.runtime.loading import BACKENDS, Model, load
+from vcdeploy.runtime.backends import BACKENDS
+from vcdeploy.runtime.loading import load
+from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.sampling import Sampling, Token
 
-__all__ = ["BACKENDS", "Model", "load"]
+__all__ = ["BACKENDS", "Model", "Sampling", "Token", "load"]

@@ -1,6 +1,6 @@
 """int8 in PyTorch: the reference's steps in an arithmetic with the same bits everywhere (docs/design.md, section 2)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from vcdeploy.export.precision import (
+from vcdeploy.format.precision import (
     LEAST_RANGE,
     TANH_DENOMINATOR,
     TANH_END,
@@ -16,13 +16,9 @@ from vcdeploy.export.precision import (
     activation_levels,
     row_scale,
 )
-from vcdeploy.units import LanguageModel, cells
+from vcdeploy.reference import cells
+from vcdeploy.units import LanguageModel
 
-STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-    "vcrnn": cells.vcrnn_step,
-    "vcgru": cells.vcgru_step,
-    "vclstm": cells.vclstm_step,
-}
 PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
@@ -104,7 +100,7 @@ class Int8(TorchFunctionMode):
 def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """What a variable unit's float32 model does in int8: tokens [T, B], state [S, B, D] -> logits, state, m."""
     unit: Any = model.unit
-    step, rows, D = STEPS[model.unit_name], unit.state_rows, unit.dim
+    step, rows, D = cells.STEPS[model.unit_name], unit.spec.state_rows, unit.dim
     # As files and kernels hold them.
     sharpness, epsilon = (float(np.float32(each)) for each in (unit.sharpness, unit.epsilon))
     matrices = Matrices()
@@ -112,18 +108,18 @@ def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tu
     if state is None:
         state = x.new_zeros(rows * len(unit.layers), tokens.shape[1], D)
     states: list[Tensor] = []
-    shares: list[Tensor] = []
+    fractions: list[Tensor] = []
     for index, layer in enumerate(unit.layers):
         after = list(state[index * rows : (index + 1) * rows])
         made, m = [], []
         for x_t in x:
             with Int8(D, matrices, x_t, layer.V):
-                *after, share = step(x_t, *after, layer.U, layer.V, layer.u, layer.v, layer.b, sharpness, epsilon)
+                *after, m_t = step(x_t, *after, layer.U, layer.V, layer.u, layer.v, layer.b, sharpness, epsilon)
             made.append(after[0])
-            m.append(share)
+            m.append(m_t)
         x = torch.stack(made)
         states += after
-        shares.append(torch.stack(m))
+        fractions.append(torch.stack(m))
     with Int8(D, matrices):
         logits = model.output(x)
-    return logits, torch.stack(states), torch.stack(shares, -1)
+    return logits, torch.stack(states), torch.stack(fractions, -1)

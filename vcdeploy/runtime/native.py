@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vcdeploy import _native
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.model_file import Stored
+from vcdeploy.format.reader import Stored
+from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.spec import UNITS, VARIABLE_UNITS
+from vcdeploy.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from vcdeploy.training.checkpoint import Checkpoint
+    from vcdeploy.runtime.sources import Source
 
-UNITS = ("vcrnn", "vcgru", "vclstm")
-PRECISIONS = ("f32", "f16", "bf16", "int8")
 TABLE_BYTES = 64 * 2**20  # 256 symbols of a VCGRU-1024 take 28 MB
 STREAMED = 32  # symbols to a native call: few enough to appear as they are made
 
@@ -63,8 +63,10 @@ class NativeModel:
         table_bytes: int = TABLE_BYTES,
         isa: str = "auto",
     ) -> None:
-        if unit not in UNITS:
-            raise VcdeployError(f"the native backend runs {', '.join(UNITS)}, not {unit!r}; use another backend")
+        if unit not in VARIABLE_UNITS:
+            raise VcdeployError(
+                f"the native backend runs {', '.join(VARIABLE_UNITS)}, not {unit!r}; use another backend"
+            )
         self.vocab, self.unit, self.precision = vocab, unit, precision
         numbers = [int(found[1]) for name in plain_names(weights) if (found := re.match(r"layers\.(\d+)\.", name))]
         try:
@@ -92,19 +94,6 @@ class NativeModel:
                 f"they belong to different models"
             )
 
-    @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, **options: Any) -> NativeModel:
-        """A trained model, with the sharpness it was last trained with. options: precision, threads, …"""
-        config = checkpoint.config
-        return cls(
-            checkpoint.model,
-            checkpoint.vocab,
-            unit=config["unit"],
-            sharpness=config["sharpness"],
-            epsilon=config["epsilon"],
-            **options,
-        )
-
     @property
     def detail(self) -> str:
         """The instruction set in use."""
@@ -117,7 +106,7 @@ class NativeModel:
 
     @property
     def layers(self) -> int:
-        return self._model.state_rows // (2 if self.unit == "vclstm" else 1)
+        return self._model.state_rows // UNITS[self.unit].state_rows
 
     @property
     def weight_bytes(self) -> int:
@@ -141,27 +130,44 @@ class NativeModel:
         except ValueError as error:
             raise VcdeployError(f"the model can't run: {error}") from error
 
-    def generate(
-        self,
-        prime: NDArray[np.int64],
-        length: int = 200,
-        *,
-        temperature: float = 0.8,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> Iterator[int]:
-        """`length` symbols after the prime, those of `vcdeploy.runtime.sampling.generate`, many to a native call."""
-        random = np.random.default_rng(seed)
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
+        """The tokens of `vcdeploy.runtime.sampling.generate`, many per native call."""
+        random = sampling.uniforms()
         tokens, state = np.ascontiguousarray(prime, np.int64).reshape(-1), None
         while length > 0:
             uniforms = random.random(min(length, STREAMED))
             try:
-                made, state, _ = self._model.generate(
-                    tokens, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p
+                made, m, log_probabilities, state, _ = self._model.generate(
+                    tokens,
+                    uniforms,
+                    state,
+                    temperature=sampling.temperature,
+                    top_k=sampling.top_k,
+                    top_p=sampling.top_p,
                 )
             except ValueError as error:
                 raise VcdeployError(f"the model can't generate: {error}") from error
-            yield from made.tolist()
+            means = m.mean(-1, dtype=np.float64).tolist()
+            yield from map(Token, made.tolist(), means, log_probabilities.tolist())
             length -= len(made)
             tokens = made[-1:]
+
+
+def start(source: Source, precision: str, threads: int, variant: str) -> NativeModel:
+    """The registry's entry point."""
+    config = source.config
+    model = NativeModel(
+        source.weights(),
+        source.vocab,
+        unit=config["unit"],
+        sharpness=config["sharpness"],
+        epsilon=config["epsilon"],
+        precision=precision,
+        threads=threads,
+    )
+    if (model.dim, model.layers) != (config["dim"], config["layers"]):
+        raise VcdeployError(
+            f"the weights don't fit the model's description: they have {model.dim} dimensions and {model.layers} "
+            f"layers, and it says {config['dim']} and {config['layers']}; export it again with `vcdeploy export`"
+        )
+    return model

@@ -1,7 +1,7 @@
 """The ONNX Runtime backend: an exported file behind the common interface, arrays in and out.
 
-Where the build made the custom-op library (plugins/onnxruntime), the units run on its kernels, which skip; elsewhere on
-the function body that the file carries, which computes densely.
+By default the units run on the kernels of the custom-op library (plugins/onnxruntime), which skip. On request, or if
+the installation lacks the library, they run on the file's function body, which computes densely.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.description import EXPORT_AGAIN, STATE_ROWS, read_config, read_vocabulary
+from vcdeploy.format.metadata import EXPORT_AGAIN, read_config, read_vocabulary
+from vcdeploy.runtime.sampling import PythonLoop
+from vcdeploy.spec import DENSE_UNITS, UNITS
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from vcdeploy.runtime.sources import Source
+
 CUSTOM_OP, FUNCTION_BODY = "custom op", "function body"
-DENSE = ("rnn", "gru", "lstm")
 OUTPUTS = ("logits", "state_out", "compute")
 
 
-class OnnxRuntimeModel:
+class OnnxRuntimeModel(PythonLoop):
     """A file of `vcdeploy export`, or any that keeps to docs/design.md, section 2.
 
     form says what runs: "custom op" (the kernels of plugins/cpu, which skip), "function body" (standard ops, which
@@ -44,7 +47,7 @@ class OnnxRuntimeModel:
         metadata = {each.key: each.value for each in model.metadata_props}
         self.config = read_config(metadata, self.name)
         self.vocab = read_vocabulary(metadata, self.config, self.name)
-        self._rows = self.config["layers"] * STATE_ROWS[self.config["unit"]]
+        self._rows = self.config["layers"] * UNITS[self.config["unit"]].state_rows
         self.form, self._session = self._start(model, content, threads, custom_op)
         self._check_signature()
 
@@ -108,8 +111,8 @@ class OnnxRuntimeModel:
 
     def _check_levels(self, model: ModelProto) -> None:
         """An int8 op says how it rounds activations; one that does not, or differently, is of another int8."""
-        from vcdeploy.export.functions import levels_of_ops
-        from vcdeploy.export.precision import activation_levels
+        from vcdeploy.format.functions import levels_of_ops
+        from vcdeploy.format.precision import activation_levels
 
         if self.config["precision"] != "int8" or self.form not in (CUSTOM_OP, FUNCTION_BODY):
             return
@@ -147,6 +150,11 @@ class OnnxRuntimeModel:
                 )
 
 
+def start(source: Source, precision: str, threads: int, variant: str) -> OnnxRuntimeModel:
+    """The registry's entry point; variant: "function" for the function body even where the custom op was built."""
+    return OnnxRuntimeModel(source.content(), threads, custom_op=variant != "function")
+
+
 def _read(path: Path) -> bytes:
     if not path.is_file():
         raise VcdeployError(f"no model at {path}: give the .onnx file that `vcdeploy export` wrote")
@@ -168,9 +176,9 @@ def _parse(content: bytes, name: str) -> ModelProto:
 
 def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
     """What ONNX Runtime runs of a model; custom_op: whether it has our kernels."""
-    from vcdeploy.export.functions import used_ops
+    from vcdeploy.format.functions import used_ops
 
-    if config["unit"] in DENSE:
+    if config["unit"] in DENSE_UNITS:
         return "dense"
     if not used_ops(model):
         return "bucketed" if config.get("bucketed") else "standard ops"
@@ -178,7 +186,7 @@ def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
 
 
 def _without_bodies(model: ModelProto) -> bytes:
-    from vcdeploy.export.functions import DOMAIN
+    from vcdeploy.format.functions import DOMAIN
 
     kept = [each for each in model.functions if each.domain != DOMAIN]
     del model.functions[:]

@@ -1,7 +1,8 @@
 """Sampling: from logits to symbols. It knows arrays only, no framework and no vocabulary."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,58 +16,88 @@ class Runnable(Protocol):
     def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]: ...
 
 
-def choose(logits: NDArray[Any], uniform: float, temperature: float, top_k: int, top_p: float) -> int:
-    """The symbol at `uniform` (0 to 1) of the cumulated distribution of logits [vocab].
+@dataclass(frozen=True)
+class Sampling:
+    """How symbols are drawn. Temperature 0 takes the most likely one; top_k 0 and top_p 1 leave nothing out."""
 
-    Temperature 0 is the most likely symbol; top_k 0 and top_p 1 leave nothing out.
-    """
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < np.inf or self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise VcdeployError(
+                f"temperature must be 0 or more ({self.temperature}), top_k 0 or more ({self.top_k}), "
+                f"top_p above 0 up to 1 ({self.top_p})"
+            )
+
+    def uniforms(self) -> np.random.Generator:
+        """The random numbers of the draws, one per symbol."""
+        return np.random.default_rng(self.seed)
+
+
+def choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
+    """The symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab]."""
     if not np.isfinite(logits).all():
         raise VcdeployError("the model's logits hold NaN or infinity: its training diverged; use another checkpoint")
-    if temperature == 0:
+    if sampling.temperature == 0:
         return int(np.argmax(logits))
-    scaled = logits.astype(np.float64) / temperature
+    scaled = logits.astype(np.float64) / sampling.temperature
     p = np.exp(scaled - scaled.max())
     order = np.argsort(-p, kind="stable")
     p = p[order] / p.sum()
-    keep = np.cumsum(p) - p < top_p  # the fewest symbols that reach top_p together
-    if top_k:
-        keep[top_k:] = False
-    cumulated = np.cumsum(p[keep])
-    return int(order[np.searchsorted(cumulated, uniform * cumulated[-1], side="right").clip(max=len(cumulated) - 1)])
+    keep = np.cumsum(p) - p < sampling.top_p  # nucleus sampling: the smallest set that reaches top_p
+    if sampling.top_k:
+        keep[sampling.top_k :] = False
+    cumulative = np.cumsum(p[keep])
+    place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right").clip(max=len(cumulative) - 1)
+    return int(order[place])
 
 
-def check_settings(prime_length: int, length: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raise where a sample can't be drawn so."""
-    if prime_length == 0:
-        raise VcdeployError("sampling needs a prime of at least one symbol")
-    if length < 0:
-        raise VcdeployError(f"length must be 0 or more, not {length}")
-    if not 0 <= temperature < np.inf or top_k < 0 or not 0 < top_p <= 1:
-        raise VcdeployError(
-            f"temperature must be 0 or more ({temperature}), top_k 0 or more ({top_k}), top_p above 0 up to 1 ({top_p})"
-        )
+class Token(NamedTuple):
+    """A generated symbol.
+
+    m: of the step it was sampled from, the mean over layers; that step read the symbol before it. log_probability:
+    natural logarithm of its probability under the model's own distribution, before temperature, top_k and top_p.
+    """
+
+    id: int
+    m: float
+    log_probability: float
 
 
-def generate(
-    model: Runnable,
-    prime: NDArray[np.int64],
-    length: int,
-    *,
-    temperature: float = 0.8,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    seed: int = 0,
-) -> Iterator[int]:
-    """`length` symbols after the prime (at least one symbol), one by one; the same seed, the same symbols."""
-    check_settings(len(prime), length, temperature, top_k, top_p)
-    random = np.random.default_rng(seed)
+def generate(model: Runnable, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
+    """`length` tokens after the prime (at least one symbol), one by one; the loop of backends without their own."""
+    random = sampling.uniforms()
     tokens, state, position = np.asarray(prime, np.int64).reshape(-1, 1), None, 0
     for _ in range(length):
-        logits, state, _ = model.run(tokens, state, position)
+        logits, state, m = model.run(tokens, state, position)
         position += len(tokens)
-        token = choose(logits[-1, 0], random.random(), temperature, top_k, top_p)
+        token = draw(logits[-1, 0], m[-1, 0], random.random(), sampling)
         yield token
-        tokens = np.array([[token]], np.int64)
+        tokens = np.array([[token.id]], np.int64)
+
+
+def draw(logits: NDArray[Any], m: NDArray[Any], uniform: float, sampling: Sampling) -> Token:
+    """A token from the last step's logits [vocab] and m [layers]."""
+    chosen = choose(logits, uniform, sampling)
+    return Token(chosen, float(m.mean(dtype=np.float64)), float(log_probabilities(logits)[chosen]))
+
+
+class PythonLoop:
+    """Base of backends without a generate loop of their own: symbol by symbol, from `run`."""
+
+    @property
+    def detail(self) -> str:
+        """Which variant runs; nothing to say by default."""
+        return ""
+
+    def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]:
+        raise NotImplementedError
+
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
+        return generate(self, prime, length, sampling)
 
 
 def log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:

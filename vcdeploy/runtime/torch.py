@@ -1,17 +1,23 @@
 """The PyTorch backend: a checkpoint's model behind the common interface, arrays in and out."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.runtime import int8
+from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from vcdeploy.runtime.sources import Source
 
 
-class TorchModel:
+class TorchModel(PythonLoop):
     """A language model of vcdeploy.units; runs where its weights are.
 
     precision: int8 rounds the activations of variable units, as everywhere; the weights are taken as they are.
@@ -43,3 +49,9 @@ class TorchModel:
         else:
             logits, after, m = self.model(ids, before, boundaries)
         return logits.cpu().numpy(), after.cpu().numpy(), m.cpu().numpy()
+
+
+def start(source: Source, precision: str, threads: int, variant: str) -> TorchModel:
+    """The registry's entry point."""
+    torch.set_num_threads(threads)
+    return TorchModel(source.network(), source.vocab, precision)

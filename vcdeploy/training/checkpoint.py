@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from vcdeploy.corpora import Vocabulary
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.units import LanguageModel
+from vcdeploy.vocabulary import Vocabulary
 
 FORMAT = "vcdeploy.checkpoint.1"
 
@@ -50,6 +52,10 @@ class Checkpoint:
                 f"the checkpoint's weights and its description do not fit each other: {error}"
             ) from error
         return model.eval()
+
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
+        """The weights in float32, by their names in PyTorch."""
+        return {name: each.float().numpy() for name, each in self.build().state_dict().items()}
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
@@ -117,14 +123,14 @@ def read(path: Path) -> Checkpoint:
             f"(format {header.get('vcdeploy.format')!r}, wanted {FORMAT!r})"
         )
     if header.get("vcdeploy.checksum") != _checksum(tensors):
-        raise VcdeployError(f"{damaged} (its checksum is off): use another one, such as last.safetensors beside it")
+        raise VcdeployError(f"{damaged} (its checksum is wrong): use another one, such as last.safetensors beside it")
     try:
         config = json.loads(header["vcdeploy.config"])
         symbols = json.loads(header["vcdeploy.vocab"])
         progress = json.loads(header["vcdeploy.progress"])
         vocab = Vocabulary(symbols, kind=config["kind"], buffer=config["buffer"])
     except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise VcdeployError(f"{damaged} (its header lacks or garbles {error})") from error
+        raise VcdeployError(f"{damaged} (missing or invalid in its header: {error})") from error
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}

@@ -1,14 +1,14 @@
 """Evaluation: every symbol of a split predicted once, with m at every position; in PyTorch, or on any backend."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from vcdeploy.runtime.loading import VARIABLE_UNITS, Model
+from vcdeploy.spec import VARIABLE_UNITS
 from vcdeploy.training.metrics import Tally, active_squares, squares_of
 from vcdeploy.training.streams import Streams
 from vcdeploy.units import LanguageModel
@@ -35,7 +35,15 @@ def evaluate(model: LanguageModel, streams: Streams) -> tuple[Tally, np.ndarray]
     return measured
 
 
-def evaluate_loaded(model: Model, streams: Streams) -> tuple[Tally, np.ndarray]:
+class Runnable(Protocol):
+    """A model of vcdeploy.load."""
+
+    config: dict[str, Any]
+
+    def run(self, tokens: Any, state: Any = None, position: int = 0) -> tuple[Any, Any, Any]: ...
+
+
+def evaluate_loaded(model: Runnable, streams: Streams) -> tuple[Tally, np.ndarray]:
     """The same of a model of vcdeploy.load, on its backend; a CRNN finds the boundaries itself."""
     config = model.config
     softness = (config["sharpness"], config["epsilon"]) if config["unit"] in VARIABLE_UNITS else None
@@ -51,7 +59,7 @@ def _measure(read: Read, squares: Callable[[Tensor], Tensor], streams: Streams) 
     """squares: from m to a²."""
     state: Any = None
     tally: Tally | None = None
-    shares: list[Tensor] = []
+    fractions: list[Tensor] = []
     for k in range(streams.segments):
         tokens, targets, boundaries = streams.segment(k)
         logits, state, m = read(tokens, boundaries, state, k * streams.length)
@@ -60,7 +68,7 @@ def _measure(read: Read, squares: Callable[[Tensor], Tensor], streams: Streams) 
         nats = cross_entropy(logits[real].double(), targets[real], reduction="sum").item()
         tally = tally or Tally(m.shape[-1])
         tally.add(nats, m[real], squares(m[real]))
-        shares.append(m.cpu())
+        fractions.append(m.cpu())
     assert tally is not None
-    in_order = torch.cat(shares).transpose(0, 1).flatten(0, 1)  # [streams × steps, layers]
+    in_order = torch.cat(fractions).transpose(0, 1).flatten(0, 1)  # [streams × steps, layers]
     return tally, in_order[: streams.pairs].numpy()

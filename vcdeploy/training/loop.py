@@ -226,8 +226,8 @@ class Trainer:
         tally, m = evaluate(self.model, self.valid)
         row = self._emit("valid", tally)
         if self.objective:
-            shares = torch.from_numpy(m)
-            self.objective.calibrate(*self._means(shares, self._final_squares(shares)))
+            fractions = torch.from_numpy(m)
+            self.objective.calibrate(*self._means(fractions, self._final_squares(fractions)))
         # Of two models the better: one that keeps the budget, then the sharper mask, then fewer bits.
         missed = 0.0
         if self.config.budget and abs(row["compute"] / self.config.budget**2 - 1) > BUDGET_TOLERANCE:

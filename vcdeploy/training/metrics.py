@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcdeploy.analysis import cost
-from vcdeploy.corpora import Vocabulary
+from vcdeploy import cost
 from vcdeploy.units import LanguageModel
 from vcdeploy.units.variable import VariableUnit
+from vcdeploy.vocabulary import Vocabulary
 
 
 def squares_of(m: Tensor, dim: int, softness: tuple[float, float] | None) -> Tensor:
@@ -38,8 +38,8 @@ class Tally:
 
     def add(self, nats: float, m: Tensor, squares: Tensor) -> None:
         """m and a² [symbols, layers] of the symbols whose loss summed to nats."""
-        shares = m.detach().double()
-        per_layer = torch.stack([shares, shares**2, squares], 1).sum(0)  # [3, layers]
+        fractions = m.detach().double()
+        per_layer = torch.stack([fractions, fractions**2, squares], 1).sum(0)  # [3, layers]
         head = torch.tensor([nats, len(m)], dtype=torch.float64)
         self.sums += torch.cat([head, per_layer.flatten().cpu()])
 

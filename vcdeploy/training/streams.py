@@ -13,8 +13,8 @@ def stream_bounds(batch: int, rank: int, world: int) -> slice:
     """Which of the B streams a process holds."""
     if batch % world:
         raise VcdeployError(f"--batch {batch} cannot be shared among {world} processes: make it a multiple of {world}")
-    share = batch // world
-    return slice(rank * share, (rank + 1) * share)
+    size = batch // world
+    return slice(rank * size, (rank + 1) * size)
 
 
 class Streams:

@@ -1,18 +1,7 @@
-"""The maths, readable: scheduler, cells (the reference), modules, baselines, the language model."""
+"""The units as PyTorch modules: variable ones, dense baselines, and a language model around either."""
 
 from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN
-from vcdeploy.units.language_model import UNITS, VARIABLE_UNITS, LanguageModel
+from vcdeploy.units.language_model import LanguageModel
 from vcdeploy.units.variable import VCGRU, VCLSTM, VCRNN
 
-__all__ = [
-    "CRNN",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "UNITS",
-    "VARIABLE_UNITS",
-    "VCGRU",
-    "VCLSTM",
-    "VCRNN",
-    "LanguageModel",
-]
+__all__ = ["CRNN", "GRU", "LSTM", "RNN", "VCGRU", "VCLSTM", "VCRNN", "LanguageModel"]

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from vcdeploy.spec import UNITS, Unit
+
 
 class DenseUnit(nn.Module):
-    """A stack of one of PyTorch's own fused units; S is `state_rows` a layer: h; for the LSTM h, then c."""
+    """A stack of one of PyTorch's own fused units; S is `spec.state_rows` per layer: h; for the LSTM h, then c."""
 
+    spec: ClassVar[Unit]
     cell: ClassVar[type[nn.RNN | nn.GRU | nn.LSTM]]
-    state_rows: ClassVar[int] = 1
     has_scheduler: ClassVar[bool] = False
 
     def __init__(self, dim: int, layers: int = 1, *, dropout: float = 0.0) -> None:
@@ -25,7 +27,7 @@ class DenseUnit(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        rows = self.state_rows
+        rows = self.spec.state_rows
         if state is None:
             state = x.new_zeros(len(self.layers) * rows, x.shape[1], self.dim)
         states: list[Tensor] = []
@@ -39,20 +41,19 @@ class DenseUnit(nn.Module):
 class RNN(DenseUnit):
     """The Elman unit."""
 
-    cell = nn.RNN
+    spec, cell = UNITS["rnn"], nn.RNN
 
 
 class GRU(DenseUnit):
     """The gated recurrent unit (PyTorch's form: the reset gate acts after its matrix)."""
 
-    cell = nn.GRU
+    spec, cell = UNITS["gru"], nn.GRU
 
 
 class LSTM(DenseUnit):
     """The long short-term memory."""
 
-    cell = nn.LSTM
-    state_rows = 2
+    spec, cell = UNITS["lstm"], nn.LSTM
 
 
 class CRNN(nn.Module):
@@ -63,10 +64,10 @@ class CRNN(nn.Module):
 
     Boundaries [T, B] are given: word ends for characters, character ends for bits. State rows: fast, slow.
     m [T, B, 2] is 1 for the fast layer, and 1 at boundaries, 0 elsewhere for the slow one. W slow changes only
-    at boundaries and is kept in between, which is how the cost is counted (vcdeploy.analysis.cost).
+    at boundaries and is kept in between, which is how the cost is counted (vcdeploy.cost).
     """
 
-    state_rows: ClassVar[int] = 2
+    spec: ClassVar[Unit] = UNITS["crnn"]
     has_scheduler: ClassVar[bool] = False
 
     def __init__(self, dim: int) -> None:

@@ -2,12 +2,12 @@
 
 from torch import Tensor, nn
 
-from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN
+from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN, DenseUnit
 from vcdeploy.units.variable import VCGRU, VCLSTM, VCRNN, VariableUnit
 
-VARIABLE_UNITS: dict[str, type[VariableUnit]] = {"vcrnn": VCRNN, "vcgru": VCGRU, "vclstm": VCLSTM}
-DENSE_UNITS: dict[str, type[RNN | GRU | LSTM]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
-UNITS = (*VARIABLE_UNITS, *DENSE_UNITS, "crnn")
+MODULES: dict[str, type[VariableUnit | DenseUnit | CRNN]] = {
+    module.spec.name: module for module in (VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM, CRNN)
+}
 
 
 class LanguageModel(nn.Module):
@@ -30,24 +30,20 @@ class LanguageModel(nn.Module):
         initial_share: float = 0.5,
     ) -> None:
         super().__init__()
-        self.unit: VariableUnit | RNN | GRU | LSTM | CRNN
-        if unit in VARIABLE_UNITS:
-            self.unit = VARIABLE_UNITS[unit](
-                dim,
-                layers,
-                dropout=dropout,
-                sharpness=sharpness,
-                epsilon=epsilon,
-                initial_share=initial_share,
+        module = MODULES.get(unit)
+        if module is None:
+            raise ValueError(f"no unit {unit!r}: choose from {', '.join(MODULES)}")
+        self.unit: VariableUnit | DenseUnit | CRNN
+        if issubclass(module, VariableUnit):
+            self.unit = module(
+                dim, layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_share=initial_share
             )
-        elif unit in DENSE_UNITS:
-            self.unit = DENSE_UNITS[unit](dim, layers, dropout=dropout)
-        elif unit == "crnn":
+        elif issubclass(module, DenseUnit):
+            self.unit = module(dim, layers, dropout=dropout)
+        else:
             if layers != 1:
                 raise ValueError(f"crnn is one fast and one slow layer: layers must be 1, not {layers}")
-            self.unit = CRNN(dim)
-        else:
-            raise ValueError(f"no unit {unit!r}: choose from {', '.join(UNITS)}")
+            self.unit = module(dim)
         self.unit_name = unit
         self.embedding = nn.Embedding(vocab_size, dim)
         self.dropout = nn.Dropout(dropout)

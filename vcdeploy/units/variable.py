@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vcdeploy import kernels
+from vcdeploy.format.functions import op_attributes
+from vcdeploy.spec import UNITS, Unit
 
 
 class VariableLayer(nn.Module):
@@ -27,21 +29,19 @@ class VariableLayer(nn.Module):
             nn.init.uniform_(weight, -bound, bound)
 
 
-def run_op(name: str, inputs: tuple[Any, ...], sharpness: float, epsilon: float) -> tuple[Tensor, ...]:
-    """The op `name` over a sequence; its inputs are those of docs/design.md, section 2, in order.
+def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float) -> tuple[Tensor, ...]:
+    """The op of a unit over a sequence; its inputs are those of docs/design.md, section 2, in order.
 
     While torch.onnx.export runs it is the ONNX op of that name; `vcdeploy.export.attach_functions` adds its body.
     """
     if not torch.onnx.is_in_onnx_export():
-        outputs: tuple[Tensor, ...] = getattr(kernels, name)(*inputs, sharpness, epsilon)
+        outputs: tuple[Tensor, ...] = kernels.OPS[unit.name](*inputs, sharpness, epsilon)
         return outputs
-    from vcdeploy.export.functions import op_attributes
-
     X, H0, *_ = inputs
     shapes = [X.shape, H0.shape, X.shape[:2], *(each.shape for each in inputs[7:])]  # Y, H, M and, if there is a C0, C
     return tuple(
         torch.onnx.ops.symbolic_multi_out(
-            f"vcdeploy::{name.upper()}",
+            f"vcdeploy::{unit.op}",
             inputs,
             op_attributes(sharpness, epsilon),
             dtypes=[X.dtype] * len(shapes),
@@ -55,11 +55,10 @@ class VariableUnit(nn.Module):
     """What the three units share: layers, states in one tensor, the sharpness of the mask.
 
     forward: x [T, B, D], state [S, B, D] or None (zeros) -> y [T, B, D], state [S, B, D], m [T, B, layers].
-    S is `state_rows` a layer: h; for VCLSTM h, then c. Dropout acts between layers, in training only.
+    S is `spec.state_rows` per layer: h; for VCLSTM h, then c. Dropout acts between layers, in training only.
     """
 
-    gates: ClassVar[int]
-    state_rows: ClassVar[int] = 1
+    spec: ClassVar[Unit]
     has_scheduler: ClassVar[bool] = True
 
     def __init__(
@@ -81,7 +80,7 @@ class VariableUnit(nn.Module):
                 f"initial_share between 0 and 1 ({initial_share})"
             )
         self.dim, self.sharpness, self.epsilon = dim, sharpness, epsilon
-        self.layers = nn.ModuleList(VariableLayer(dim, self.gates, initial_share) for _ in range(layers))
+        self.layers = nn.ModuleList(VariableLayer(dim, len(self.spec.gates), initial_share) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +88,7 @@ class VariableUnit(nn.Module):
             raise ValueError(
                 f"{type(self).__name__} takes x of shape [T, B, {self.dim}] with T > 0, not {list(x.shape)}"
             )
-        rows = len(self.layers) * self.state_rows
+        rows = len(self.layers) * self.spec.state_rows
         if state is None:
             state = x.new_zeros(rows, x.shape[1], self.dim)
         if state.shape != (rows, x.shape[1], self.dim):
@@ -97,22 +96,25 @@ class VariableUnit(nn.Module):
                 f"{type(self).__name__} takes a state of shape {[rows, x.shape[1], self.dim]}, not {list(state.shape)}"
             )
         states: list[Tensor] = []
-        shares: list[Tensor] = []
+        fractions: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            before = state[index * self.state_rows : (index + 1) * self.state_rows]
-            x, after, m = self.run_layer(layer, x if index == 0 else self.dropout(x), before)
+            before = state[index * self.spec.state_rows : (index + 1) * self.spec.state_rows]
+            x, after, m = self._run_layer(layer, x if index == 0 else self.dropout(x), before)
             states.extend(after)
-            shares.append(m)
-        return x, torch.stack(states), torch.stack(shares, -1)
+            fractions.append(m)
+        return x, torch.stack(states), torch.stack(fractions, -1)
 
     def scheduler_parameters(self) -> list[nn.Parameter]:
         """u, v and b of all layers. Trained like the rest they unsettle it: give them a lower learning rate, and clip
         their gradient by itself (docs/design.md, section 4)."""
         return [each for layer in self.layers for name, each in layer.named_parameters() if name in ("u", "v", "b")]
 
-    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    def _run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         """One layer over the sequence: y, its state rows, m [T, B]."""
-        raise NotImplementedError
+        h, *more = state
+        inputs = (x, h, layer.U, layer.V, layer.u, layer.v, layer.b, *more)
+        y, h, m, *more = run_op(self.spec, inputs, self.sharpness, self.epsilon)
+        return y, [h, *more], m
 
     def extra_repr(self) -> str:
         return f"{self.dim}, sharpness={self.sharpness}, epsilon={self.epsilon}"
@@ -121,32 +123,16 @@ class VariableUnit(nn.Module):
 class VCRNN(VariableUnit):
     """The Elman unit with variable computation."""
 
-    gates = 1
-
-    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        inputs = (x, state[0], layer.U, layer.V, layer.u, layer.v, layer.b)
-        y, h, m = run_op("vcrnn", inputs, self.sharpness, self.epsilon)
-        return y, [h], m
+    spec = UNITS["vcrnn"]
 
 
 class VCGRU(VariableUnit):
     """The gated recurrent unit with variable computation."""
 
-    gates = 3
-
-    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        inputs = (x, state[0], layer.U, layer.V, layer.u, layer.v, layer.b)
-        y, h, m = run_op("vcgru", inputs, self.sharpness, self.epsilon)
-        return y, [h], m
+    spec = UNITS["vcgru"]
 
 
 class VCLSTM(VariableUnit):
-    """The long short-term memory with variable computation; its state rows are h, then c."""
+    """The long short-term memory with variable computation."""
 
-    gates = 4
-    state_rows = 2
-
-    def run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        inputs = (x, state[0], layer.U, layer.V, layer.u, layer.v, layer.b, state[1])
-        y, h, m, c = run_op("vclstm", inputs, self.sharpness, self.epsilon)
-        return y, [h, c], m
+    spec = UNITS["vclstm"]

@@ -1,7 +1,7 @@
 """The zoo: small trained models that ship with the package, a file and a card for each.
 
 NAME.onnx is a file of `vcdeploy export`. NAME.json, its card, says what it was made of, how, and what it came to. Both
-are written by `python -m vcdeploy.zoo.build`, never by hand.
+are written by `python -m vcdeploy.cli.zoo_build`, never by hand.
 """
 
 import json

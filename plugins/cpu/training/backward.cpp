@@ -1,9 +1,9 @@
 // The backward pass: the four parts that training.h lists, one function each.
-#include "denormals.h"
+#include "system/denormals.h"
 #include "training/batch.h"
 #include "training/dispatch.h"
 #include "training/panels.h"
-#include "training/weights.h"
+#include "training/weight_gradients.h"
 
 namespace vcdeploy::training {
 namespace {
@@ -15,7 +15,7 @@ class BackwardPass {
         : layer_(layer), call_(call), table_(table), unit_(table.units[static_cast<int>(layer.unit)]),
           G_(gates_of(layer.unit)), B_(layer.batch), D_(layer.dim), tokens_(layer.steps * layer.batch),
           slope_(static_cast<T>(layer.softness.sharpness * layer.dim)), width_(row_width<T>(layer.dim)),
-          team_(worthwhile(layer, threads)), order_(sorted_by_share(call.M, tokens_)),
+          team_(worthwhile(layer, threads)), order_(sorted_by_m(call.M, tokens_)),
           V_(layer.V, G_, D_, table.panel, Side::transposed) {}
 
     void run() {
@@ -56,7 +56,7 @@ class BackwardPass {
         for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
         e_ = Scratch<T>(plane_);
         d_ = Scratch<T>(plane_ * G_);
-        share_out(team_, layer_.steps, kElement * tokens_ * D_, [&](int t, int) {
+        distribute(team_, layer_.steps, kElement * tokens_ * D_, [&](int t, int) {
             for (int n = t * B_; n < (t + 1) * B_; ++n)
                 soften(call_.M[n], D_, layer_.softness, extents_[n], e_.data() + places_[n]);
         });
@@ -75,7 +75,7 @@ class BackwardPass {
     // VCLSTM: the cell before every step. It follows from the gates without a product, in each sequence by itself.
     void recompute_cells() {
         cells_ = Scratch<T>(plane_);
-        share_out(team_, B_, kElement * tokens_ * D_, [&](int b, int) {
+        distribute(team_, B_, kElement * tokens_ * D_, [&](int b, int) {
             const T* first = call_.C0 + static_cast<std::size_t>(b) * D_;
             std::vector<T> c(first, first + D_);
             for (int n = b; n < tokens_; n += B_) {
@@ -101,7 +101,9 @@ class BackwardPass {
         Batch<T> batch;
         std::vector<Operand<T>> to_hbar, to_xbar;
 
-        const auto row_of = [&](Buffer<T>& buffer, int b) { return buffer.data() + static_cast<std::size_t>(b) * width_; };
+        const auto row_of = [&](Buffer<T>& buffer, int b) {
+            return buffer.data() + static_cast<std::size_t>(b) * width_;
+        };
         const auto finish = [&](int n, int b) {
             const Extent extent = extents_[n];
             const T *of_hbar = row_of(dhbar, b), *of_xbar = row_of(dxbar, b);
@@ -133,7 +135,7 @@ class BackwardPass {
         };
 
         for (int t = layer_.steps - 1; t >= 0; --t) {
-            const std::vector<int> order = sorted_by_share(call_.M + static_cast<std::size_t>(t) * B_, B_);
+            const std::vector<int> order = sorted_by_m(call_.M + static_cast<std::size_t>(t) * B_, B_);
             batch.clear();
             to_hbar.clear();
             to_xbar.clear();
@@ -150,7 +152,7 @@ class BackwardPass {
                 to_hbar.push_back({rows.d, rows.dbar, extents_[n].active});
                 to_xbar.push_back({rows.d, row_of(dxbar, b), extents_[n].active});
             }
-            share_out(team_, B_, kElement * B_ * D_, [&](int i, int) {
+            distribute(team_, B_, kElement * B_ * D_, [&](int i, int) {
                 const int b = order[i];
                 if (t < layer_.steps - 1) finish((t + 1) * B_ + b, b);
                 begin(i, t * B_ + b, b);
@@ -158,7 +160,7 @@ class BackwardPass {
             const std::int64_t products = batch.products();
             const int panels = batch.panels(P);
             if (unit_.backward_reset)
-                share_out(team_, panels, products, [&](int panel, int) {
+                distribute(team_, panels, products, [&](int panel, int) {
                     const int row = panel * P, count = batch.reaching(row);
                     table_.multiply(U.panel(G_ - 1, panel), U.after(G_ - 1, panel, G_ - 1, G_), to_hbar.data(), count,
                                     static_cast<std::ptrdiff_t>((G_ - 1) * d_plane), row, false);
@@ -168,7 +170,7 @@ class BackwardPass {
             // dm needs Σ dxbar_i x_i e'_i, and so the rows of dxbar where the mask is neither 0 nor 1: panels of V after
             // those of U, from the first that one of the tokens needs.
             const int soft = batch.extents.back().ones / P;
-            share_out(team_, panels + std::max(0, panels - soft), through * products, [&](int number, int) {
+            distribute(team_, panels + std::max(0, panels - soft), through * products, [&](int number, int) {
                 const bool of_U = number < panels;
                 const Panels<T>& weights = of_U ? U : V_;
                 const int panel = of_U ? number : number - panels + soft, row = panel * P;
@@ -180,7 +182,7 @@ class BackwardPass {
                                     static_cast<std::ptrdiff_t>(gate * d_plane), row, gate > 0 || gates < G_);
             });
         }
-        share_out(team_, B_, kElement * B_ * D_, [&](int b, int) { finish(b, b); });
+        distribute(team_, B_, kElement * B_ * D_, [&](int b, int) { finish(b, b); });
         std::fill_n(call_.du, D_, T(0));
         std::fill_n(call_.dv, D_, T(0));
         for (int b = 0; b < B_; ++b) {
@@ -196,8 +198,9 @@ class BackwardPass {
         std::vector<Scratch<T>> scratch;
         for (int i = 0; i < team_.size(); ++i) scratch.emplace_back(G_ * size);
         const int blocks = (tokens_ + kBlock - 1) / kBlock;
-        share_out(team_, blocks, std::int64_t{G_} * D_ * D_ * tokens_, [&](int block, int member) {
-            const int begin = block * kBlock, end = std::min(tokens_, begin + kBlock), wide = extents_[order_[begin]].active;
+        distribute(team_, blocks, std::int64_t{G_} * D_ * D_ * tokens_, [&](int block, int member) {
+            const int begin = block * kBlock, end = std::min(tokens_, begin + kBlock),
+                      wide = extents_[order_[begin]].active;
             std::vector<Operand<T>> operands;
             for (int i = begin; i < end && plain(order_[i]) > 0; ++i) {
                 const int n = order_[i], active = extents_[n].active;
@@ -231,13 +234,15 @@ class BackwardPass {
         const int through = unit_.backward_reset ? G_ - 1 : G_;
         std::vector<typename Gradients::Source> sources{{0, through, call_.dU}, {0, G_, call_.dV}};
         if (through < G_) sources.push_back({through, G_, call_.dU});
-        Gradients(table_, G_, D_, counts_, sources, team_).run(
-            tokens_, [&](int i) { return extents_[order_[i]].active; },
-            [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
-            [&](int i, int source) -> typename Gradients::Input {
-                const int n = order_[i];
-                return {e_.data() + places_[n], source == kXbar ? x(n) : before(n), source == kReset ? gates(n) : nullptr};
-            });
+        Gradients(table_, G_, D_, counts_, sources, team_)
+            .run(
+                tokens_, [&](int i) { return extents_[order_[i]].active; },
+                [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
+                [&](int i, int source) -> typename Gradients::Input {
+                    const int n = order_[i];
+                    return {e_.data() + places_[n], source == kXbar ? x(n) : before(n),
+                            source == kReset ? gates(n) : nullptr};
+                });
     }
 
     const TrainedLayer<T>& layer_;
@@ -254,7 +259,7 @@ class BackwardPass {
     std::vector<int> counts_;          // tokens with more than k active dimensions
     Panels<T> V_;
     std::size_t plane_ = 0;
-    Scratch<T> e_, d_, cells_;         // [plane], [G][plane], [plane]
+    Scratch<T> e_, d_, cells_;  // [plane], [G][plane], [plane]
 };
 
 }  // namespace

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "layer.h"
-#include "layout.h"
-#include "training/table.h"
+#include "training/kernel_table.h"
 #include "training/training.h"
+#include "weights/layer.h"
+#include "weights/layout.h"
 
 namespace vcdeploy::training {
 
@@ -62,7 +62,7 @@ struct Batch {
 
 // The numbers 0 … count - 1 by falling m; equal ones, and NaN at the end, in their own order.
 template <class T>
-std::vector<int> sorted_by_share(const T* m, int count) {
+std::vector<int> sorted_by_m(const T* m, int count) {
     std::vector<int> order(count);
     for (int i = 0; i < count; ++i) order[i] = i;
     const auto key = [m](int i) { return m[i] == m[i] ? m[i] : T(-1); };

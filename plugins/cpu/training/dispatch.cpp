@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "../dispatch.h"
+#include "kernels/dispatch.h"
 
 namespace vcdeploy::training {
 namespace {
@@ -12,9 +12,9 @@ const Tables& choose(const std::string& isa) {
     const std::string name = choose_kernels(isa).name;
     for (const Tables* each : {
 #ifdef VCDEPLOY_X86
-             &kAvx2, &kAvx512,
+             &avx2::kTables, &avx512::kTables,
 #endif
-             &kPortable})
+             &portable::kTables})
         if (name == each->name) return *each;
     throw std::logic_error("no training kernels for " + name);
 }

@@ -1,9 +1,9 @@
-// The training kernels of the instruction set that ../dispatch.h chooses.
+// The training kernels of the instruction set that kernels/dispatch.h chooses.
 #pragma once
 
 #include <string>
 
-#include "training/table.h"
+#include "training/kernel_table.h"
 
 namespace vcdeploy::training {
 

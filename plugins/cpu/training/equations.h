@@ -2,14 +2,14 @@
 // compiler turns into vectors of whatever instruction set the file is for.
 //
 // A leading d is the gradient of the loss with respect to what follows; d_k that of gate k's sum. e' = slope e (1 - e)
-// is de/dm. Included by the file of each instruction set after lanes.h.
+// is de/dm. Included by kernels.cpp after lanes.h.
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 
-#include "training/table.h"
+#include "simd/dot.h"
+#include "simd/exponential.h"
+#include "training/kernel_table.h"
 
 #if defined(__GNUC__) || defined(__clang__)
 #define VCDEPLOY_ROWS _Pragma("omp simd")
@@ -22,27 +22,7 @@
 
 namespace vcdeploy::training::VCDEPLOY_ISA {
 
-// e^x as in squashing.h: 2^n e^r with r within half of ln 2, the polynomial from the Cephes library.
-static inline float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    constexpr float kWhole = 12582912.0f;  // 1.5 · 2^23: adding it leaves no room for a fraction
-    const float shifted = x * 1.44269504f + kWhole;
-    const float n = shifted - kWhole;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + (r + 1.0f);
-    std::uint32_t bits;  // the lowest bits of `shifted` are n
-    std::memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits << 23) + (127u << 23);
-    float power;
-    std::memcpy(&power, &bits, sizeof power);
-    return p * power;
-}
+static inline float exponential(float x) { return vcdeploy::VCDEPLOY_ISA::exponential(x); }
 static inline double exponential(double x) { return std::exp(x); }
 
 template <class T>
@@ -207,20 +187,6 @@ struct VCLSTM {
 };
 
 template <class T>
-static double wide_dot(const T* a, const T* b, int n) {
-    double sum[16] = {};
-    int i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int lane = 0; lane < 16; ++lane)
-            sum[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
-    for (int lane = 0; i + lane < n; ++lane)
-        sum[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
-    for (int width = 8; width > 0; width /= 2)
-        for (int lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
-    return sum[0];
-}
-
-template <class T>
 static T slope_dot(T slope, const T* e, const T* a, const T* b, int n) {
     T sum = 0;
     VCDEPLOY_ROWS_SUMMING(sum)
@@ -247,9 +213,15 @@ static void add_product(const T* e, const T* x, T* out, int n) {
 }
 
 template <class T>
-static constexpr Table<T> kTable{
-    kPanelRows<T>, multiply<T>, multiply_outer<T>, mask_panels<T>, wide_dot<T>, slope_dot<T>, scale<T>, add_scaled<T>,
-    add_product<T>,
-    {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
+static constexpr Table<T> kTable{kPanelRows<T>,
+                                 multiply<T>,
+                                 multiply_outer<T>,
+                                 mask_panels<T>,
+                                 vcdeploy::VCDEPLOY_ISA::dot<T>,
+                                 slope_dot<T>,
+                                 scale<T>,
+                                 add_scaled<T>,
+                                 add_product<T>,
+                                 {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

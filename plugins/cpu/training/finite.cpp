@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "training/sharing.h"
+#include "training/work.h"
 
 namespace vcdeploy::training {
 namespace {
@@ -29,7 +29,7 @@ bool all_finite(const T* x, std::size_t count, Team& team) {
     constexpr std::size_t kPiece = 1 << 15;
     const int pieces = static_cast<int>((count + kPiece - 1) / kPiece);
     std::atomic<bool> finite{true};
-    share_out(team, pieces, static_cast<std::int64_t>(count), [&](int piece, int) {
+    distribute(team, pieces, static_cast<std::int64_t>(count), [&](int piece, int) {
         const std::size_t begin = piece * kPiece;
         if (!all_of(x + begin, std::min(kPiece, count - begin))) finite.store(false, std::memory_order_relaxed);
     });

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "threads.h"
+#include "system/threads.h"
 
 namespace vcdeploy::training {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "denormals.h"
+#include "system/denormals.h"
 #include "training/batch.h"
 #include "training/dispatch.h"
 #include "training/panels.h"
@@ -39,7 +39,7 @@ class ForwardPass {
 
     void step(int t) {
         const int B = layer_.batch, D = layer_.dim, P = table_.panel;
-        share_out(team_, B, kElement * B * D, [&](int b, int) { schedule(t, b); });
+        distribute(team_, B, kElement * B * D, [&](int b, int) { schedule(t, b); });
 
         batch_.clear();
         of_U_.clear();
@@ -51,7 +51,7 @@ class ForwardPass {
             places[b] = plane_;
             plane_ += rounded_up(extents_[b].active, kPadding);
         }
-        for (int b : sorted_by_share(call_.M + static_cast<std::size_t>(t) * B, B)) {
+        for (int b : sorted_by_m(call_.M + static_cast<std::size_t>(t) * B, B)) {
             const std::size_t at = static_cast<std::size_t>(b) * width_;
             const int active = extents_[b].active;
             Rows<T> token{};
@@ -77,8 +77,8 @@ class ForwardPass {
         const int panels = batch_.panels(P);
         const bool reset = unit_.activate_reset != nullptr;
         const std::int64_t products = batch_.products();
-        share_out(team_, panels, 2 * G_ * products, [&](int panel, int) { make_gates(panel, reset); });
-        if (reset) share_out(team_, panels, products, [&](int panel, int) { make_last_gate(panel); });
+        distribute(team_, panels, 2 * G_ * products, [&](int panel, int) { make_gates(panel, reset); });
+        if (reset) distribute(team_, panels, products, [&](int panel, int) { make_last_gate(panel); });
         if (call_.gates) gates_ += G_ * plane_;
     }
 
@@ -124,8 +124,7 @@ class ForwardPass {
         if (std::isnan(m)) {
             extents_[b] = {0, 0};
             std::fill_n(next, D, std::numeric_limits<T>::quiet_NaN());
-            if (call_.C)
-                std::fill_n(call_.C + static_cast<std::size_t>(b) * D, D, std::numeric_limits<T>::quiet_NaN());
+            if (call_.C) std::fill_n(call_.C + static_cast<std::size_t>(b) * D, D, std::numeric_limits<T>::quiet_NaN());
             return;
         }
         T* e = e_.data() + at;

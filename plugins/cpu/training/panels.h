@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "training/scratch.h"
-#include "training/sharing.h"
+#include "training/work.h"
 
 namespace vcdeploy::training {
 
@@ -33,7 +33,7 @@ class Panels {
         reach_ = std::min(dim_, (reach + kStride - 1) / kStride * kStride);
         const int wanted = (reach_ + panel_ - 1) / panel_;
         const std::int64_t moved = static_cast<std::int64_t>(gates_) * wanted * panel_ * reach_;
-        share_out(team, wanted, moved, [&](int number, int) {
+        distribute(team, wanted, moved, [&](int number, int) {
             for (int gate = 0; gate < gates_; ++gate) pack(gate, number, packed_[number], reach_);
             packed_[number] = reach_;
         });

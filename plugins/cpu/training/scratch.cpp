@@ -6,7 +6,7 @@
 #include <new>
 #include <vector>
 
-#include "buffer.h"
+#include "system/buffer.h"
 
 namespace vcdeploy::training {
 namespace {

@@ -3,10 +3,10 @@
 // Two vectors of rows times six tokens make twelve sums, beside two registers for the weights and one for an
 // activation: the sixteen that AVX2 has. Every weight that is loaded is used six times.
 //
-// Included by the file of each instruction set after lanes.h.
+// Included by kernels.cpp after lanes.h.
 #pragma once
 
-#include "training/table.h"
+#include "training/kernel_table.h"
 
 namespace vcdeploy::training::VCDEPLOY_ISA {
 

@@ -32,8 +32,8 @@
 
 #include <string>
 
-#include "kernels.h"
-#include "scheduler.h"
+#include "kernels/scheduler.h"
+#include "kernels/table.h"
 
 namespace vcdeploy::training {
 
@@ -67,12 +67,12 @@ template <class T>
 struct Backward {
     const T *X, *H0, *C0, *Y, *M, *gates;  // as above; C0 before the first step, null where there is no cell
     const T *dY, *dM;
-    T* dH;         // [B, D]: of the state after the last step, and at the end before the first
-    T* dC;         // the same of the cell
-    T* dX;         // [T, B, D], made
-    T *dU, *dV;    // [G·D, D], made
-    T *du, *dv;    // [D], made
-    T* dS;         // [T, B], made: of u·h + v·x + b
+    T* dH;       // [B, D]: of the state after the last step, and at the end before the first
+    T* dC;       // the same of the cell
+    T* dX;       // [T, B, D], made
+    T *dU, *dV;  // [G·D, D], made
+    T *du, *dv;  // [D], made
+    T* dS;       // [T, B], made: of u·h + v·x + b
 };
 
 // A sequence whose m is NaN is NaN from that step on. isa: a name, or "auto".

@@ -1,0 +1,277 @@
+"""Engines: a runtime and how it runs a model, known by name; and which of them can't run here, and why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy import custom_ops, extras
+from vcdeploy.errors import VcdeployError
+from vcdeploy.gpu import plugin_files
+from vcdeploy.runtime import backends, loading, sources
+from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.sampling import PythonLoop
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS, is_variable
+
+# The dense units a variable one is measured against; the first is what ratios refer to.
+RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
+FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # how ONNX Runtime runs a variable unit
+PLUGIN = "plugin"  # how TensorRT does
+DENSE_FORM, QUANTISED, COMPILED = "dense", "quantised", "compiled"  # how engines run a dense unit
+CPU, CUDA = "cpu", "cuda"
+ON_GPU = {"torch": "PyTorch with cuDNN", "onnxruntime": "ONNX Runtime's CUDA provider", "tensorrt": "TensorRT"}
+COMPILERS = ("g++", "c++", "clang++")
+SLOW_STEPS = "a single step of nn.LSTM takes PyTorch far longer than a step of a sequence: no fair figure"
+
+
+class Absent(Exception):
+    """An engine can't run here, and that is no fault: why, and how to fix it."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What one worker runs.
+
+    file: the model, in the folder of the run. form: how the engine must run it, where it could run it in several ways.
+    """
+
+    name: str
+    runtime: str  # native, onnxruntime, torch, openvino or tensorrt
+    unit: str
+    file: str
+    form: str
+    precision: str = "f32"
+    table: bool = False
+    device: str = CPU
+
+    @property
+    def variable(self) -> bool:
+        return is_variable(self.unit)
+
+    def refuses(self, scenario: str) -> str | None:
+        """Why a scenario is not measured."""
+        dense = (self.runtime, self.unit, self.form, self.device) == ("torch", "lstm", DENSE_FORM, CPU)
+        slow = dense and scenario != "sequence"
+        return SLOW_STEPS if slow else None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[Engine]:
+    """All there are for a variable unit, in the order of reports."""
+    found = [Engine("native f32", "native", unit, f"{unit}.onnx", "plain")] if "f32" in precisions else []
+    found += [
+        Engine(f"native {each} + table", "native", unit, f"{unit}.onnx", "table", each, table=True)
+        for each in PRECISIONS
+        if each in precisions
+    ]
+    for form in (CUSTOM_OP, FUNCTION, BUCKETED):
+        file = f"{unit}-bucketed.onnx" if form == BUCKETED else f"{unit}.onnx"
+        found.append(Engine(f"onnxruntime {form}", "onnxruntime", unit, file, form))
+    for runtime in RUNTIMES:
+        for dense in UNITS[unit].dense if runtime != "openvino" else UNITS[unit].dense[:1]:
+            found.append(Engine(f"{runtime} {dense}", runtime, dense, f"{dense}.onnx", DENSE_FORM))
+    return found
+
+
+def narrow_op(unit: str, precision: str) -> Engine:
+    """Our custom op in ONNX Runtime, from a file whose weights are narrow."""
+    name = f"onnxruntime {CUSTOM_OP} {precision}"
+    return Engine(name, "onnxruntime", unit, f"{unit}-{precision}.onnx", CUSTOM_OP, precision)
+
+
+def peers() -> list[Engine]:
+    """What a user would take instead, of every kind: dense units, and the faster forms that runtimes offer of them.
+
+    ONNX Runtime's quantiser has an int8 LSTM and leaves GRU and RNN in float32; PyTorch's has GRU and LSTM.
+    """
+    found = [Engine(f"onnxruntime {unit}", "onnxruntime", unit, f"{unit}.onnx", DENSE_FORM)
+             for unit in DENSE_UNITS]  # fmt: skip
+    found.append(Engine("onnxruntime lstm int8", "onnxruntime", "lstm", "lstm.onnx", QUANTISED, "int8"))
+    for unit in ("gru", "lstm"):
+        found.append(Engine(f"torch {unit}", "torch", unit, f"{unit}.onnx", DENSE_FORM))
+        found.append(Engine(f"torch {unit} int8", "torch", unit, f"{unit}.onnx", QUANTISED, "int8"))
+    found.append(Engine("torch gru compiled", "torch", "gru", "gru.onnx", COMPILED))
+    found += [Engine(f"openvino {unit}", "openvino", unit, f"{unit}.onnx", DENSE_FORM) for unit in ("gru", "lstm")]
+    return found
+
+
+def gpu_engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[Engine]:
+    """All there are for a variable unit on a GPU, in the order of reports."""
+    found = [
+        Engine(f"tensorrt {each}", "tensorrt", unit, f"{unit}-{each}.onnx", PLUGIN, each, device=CUDA)
+        for each in TENSORRT_PRECISIONS
+        if each in precisions
+    ]
+    portable = f"{unit}-f32.onnx"
+    found.append(Engine("onnxruntime cuda", "onnxruntime", unit, portable, FUNCTION, device=CUDA))
+    found.append(Engine("onnxruntime tensorrt", "onnxruntime", unit, portable, PLUGIN, device=CUDA))
+    for runtime in ON_GPU:
+        for dense in UNITS[unit].dense:
+            found.append(Engine(f"{runtime} {dense}", runtime, dense, f"{dense}.onnx", DENSE_FORM, device=CUDA))
+    return found
+
+
+def choose(known: Sequence[Engine], wanted: Sequence[str]) -> list[Engine]:
+    """Those whose name is one of the wanted, or begins with it; all where nothing is wanted."""
+    chosen: set[str] = set()
+    names = [each.name for each in known]
+    for want in wanted:
+        found = [want] if want in names else [name for name in names if name.startswith(want)]
+        if not found:
+            raise VcdeployError(f"no engine {want!r}; there are: {', '.join(names)}")
+        chosen.update(found)
+    return [each for each in known if each.name in chosen or not wanted]
+
+
+def absence(engine: Engine) -> str | None:
+    """Why an engine can't run here, with how to fix it, as far as that shows without loading its model."""
+    runtime = engine.runtime
+    if engine.device == CUDA:
+        return _absence_on_gpu(engine)
+    if runtime == "native":
+        fault = backends.native_fault()
+        return fault and f"the native module can't be used ({fault}): `vcdeploy doctor` says how to fix it"
+    if engine.form == CUSTOM_OP and custom_ops.library() is None:
+        return f"the custom-op library was not built: {custom_ops.HOW_TO_BUILD}"
+    if find_spec(runtime) is None:
+        command = extras.install_command(runtime) if runtime in extras.EXTRAS else f"pip install {runtime}"
+        return f"{RUNTIMES[runtime]} is not installed; run: {command}"
+    if engine.form == COMPILED and not any(map(shutil.which, COMPILERS)):
+        return f"torch.compile needs a C++ compiler, and there is none of {', '.join(COMPILERS)}"
+    return None
+
+
+def _absence_on_gpu(engine: Engine) -> str | None:
+    runtime = engine.runtime
+    if find_spec(runtime) is None:
+        return f"{ON_GPU[runtime]} is not installed; run: {extras.install_command(runtime)}"
+    if engine.form == PLUGIN:
+        name = plugin_files.CORE if runtime == "tensorrt" else plugin_files.REGISTERING
+        if plugin_files.library(name) is None:
+            return f"there is no {name} here: {plugin_files.HOW_TO_BUILD}"
+    if runtime == "torch":
+        import torch
+
+        return None if torch.cuda.is_available() else f"PyTorch {torch.__version__} finds no CUDA: see pytorch.org"
+    if runtime == "onnxruntime":
+        from vcdeploy.gpu.providers import PROVIDERS, provider_fault
+
+        return provider_fault(PROVIDERS["tensorrt" if engine.form == PLUGIN else "cuda"].provider)
+    return None
+
+
+def load(engine: Engine, folder: Path, threads: int, steps: int = 1, batch: int = 1) -> Model:
+    """The engine's model, ready to run; raises Absent where it turns out that it can't.
+
+    steps and batch: the most of a call, which an engine is built for.
+    """
+    file = folder / engine.file
+    if engine.device == CUDA:
+        return _on_gpu(engine, file, threads, steps, batch)
+    if engine.runtime == "openvino":
+        return _openvino(file, threads)
+    if engine.form in (QUANTISED, COMPILED):
+        from vcdeploy.bench import peers
+
+        return peers.load(engine, file, threads)
+    if engine.runtime == "native" and not engine.table:
+        return _without_table(file, engine.precision, threads)
+    backend = backends.FUNCTION_BODY if engine.form == FUNCTION else engine.runtime
+    model = loading.load(file, backend, engine.precision, threads)
+    from vcdeploy.runtime.native import NativeModel
+
+    if engine.table and not (isinstance(model.runner, NativeModel) and model.runner.table_bytes):
+        raise Absent(f"{len(model.vocab)} symbols are too many for a table within the memory it may take")
+    return model
+
+
+def _without_table(file: Path, precision: str, threads: int) -> Model:
+    from vcdeploy.runtime.native import NativeModel
+
+    source = sources.open_source(file)
+    config = source.config
+    settings = {name: config[name] for name in ("unit", "sharpness", "epsilon")}
+    runner = NativeModel(
+        source.weights(), source.vocab, **settings, precision=precision, threads=threads, table_bytes=0
+    )
+    return Model("native", config, source.vocab, precision, str(file), runner)
+
+
+def _on_gpu(engine: Engine, file: Path, threads: int, steps: int, batch: int) -> Model:
+    if engine.runtime == "onnxruntime":
+        provider = "tensorrt" if engine.form == PLUGIN else "cuda"
+        try:
+            return loading.load(file, f"onnxruntime:{provider}", threads=threads)
+        except VcdeployError as error:
+            raise Absent(str(error)) from error
+    source = sources.open_source(file)
+    runner = _torch_on_gpu(source) if engine.runtime == "torch" else _engine(source, file, steps, batch)
+    return Model(engine.runtime, source.config, source.vocab, engine.precision, str(file), runner)
+
+
+def _torch_on_gpu(source: Any) -> Any:
+    from vcdeploy.runtime.torch import TorchModel
+
+    return TorchModel(source.network().to("cuda"), source.vocab)
+
+
+def _engine(source: Any, file: Path, steps: int, batch: int) -> Any:
+    """An engine built here and now, for steps one by one and up to `steps` at once."""
+    import onnx
+
+    from vcdeploy.gpu.engine import build_engine
+    from vcdeploy.gpu.plugin_graph import plugin_graph
+    from vcdeploy.gpu.tensorrt import TensorRtModel
+
+    ranges = {"steps": (1, steps, max(steps, 64)), "batch": (1, batch, batch)}
+    graph = plugin_graph(onnx.load(file)).SerializeToString()
+    built = build_engine(graph, source.config, ranges["steps"], ranges["batch"], plugin_files.library())
+    return TensorRtModel(built.plan, file.parent, ranges, source.config, source.vocab)
+
+
+def stream_of(model: Model) -> int:
+    """The CUDA stream that an engine's work is on."""
+    if model.backend == "torch":
+        import torch
+
+        return int(torch.cuda.current_stream().cuda_stream)
+    runner: Any = model.runner  # of vcdeploy.gpu: each has a stream
+    return int(runner.stream.handle)
+
+
+class OpenVinoModel(PythonLoop):
+    """A dense exported file in OpenVINO; files with functions would need those inlined first."""
+
+    def __init__(self, file: Path, rows: int, dim: int, threads: int) -> None:
+        import openvino
+
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",  # where a processor has bfloat16 it would take that
+        }
+        self._request = openvino.Core().compile_model(str(file), "CPU", settings).create_infer_request()
+        self._rows, self._dim = rows, dim
+
+    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Any:
+        if state is None:
+            state = np.zeros((self._rows, tokens.shape[1], self._dim), np.float32)
+        made = self._request.infer({"tokens": tokens, "state": state})
+        return made["logits"], made["state_out"], made["compute"]
+
+
+def _openvino(file: Path, threads: int) -> Model:
+    source = sources.open_source(file)
+    config = source.config
+    rows = config["layers"] * UNITS[config["unit"]].state_rows
+    runner = OpenVinoModel(file, rows, config["dim"], threads)
+    return Model("openvino", config, source.vocab, "f32", str(file), runner)

@@ -1,0 +1,79 @@
+"""Exporting a model: build the file, check it on every runtime that is installed, and write it if it passes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from vcdeploy import zoo
+from vcdeploy.errors import VcdeployError
+from vcdeploy.export.parity import Report, check_export
+from vcdeploy.format.graph import build
+from vcdeploy.runtime import sources
+from vcdeploy.training.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to export: the model as the user named it, where it is, and in which form to write it."""
+
+    name: str
+    file: Path
+    checkpoint: Checkpoint
+    precision: str
+    opset: int
+    bucketed: bool
+
+    @classmethod
+    def open(cls, name: str, precision: str | None, opset: int, bucketed: bool) -> Job:
+        """precision: None for the one of the model."""
+        checkpoint = sources.open_source(name).checkpoint
+        return cls(
+            name,
+            sources.find(name),
+            checkpoint,
+            precision or checkpoint.config.get("precision", "f32"),
+            opset,
+            bucketed,
+        )
+
+    def default_path(self, suffix: str) -> Path:
+        """Next to the model and named after it; in the current folder if the model is a pretrained one."""
+        stored = self.checkpoint.config.get("precision", "f32")
+        form = f"-{self.precision}" * (self.precision != stored) + "-bucketed" * self.bucketed
+        folder = Path() if self.name in zoo.names() else self.file.parent
+        return folder / f"{self.file.stem}{form}{suffix}"
+
+    def check_place(self, path: Path) -> None:
+        """Raise if writing there would overwrite the model itself."""
+        if path.exists() and path.samefile(self.file):
+            raise VcdeployError(f"{path} is the model itself: name another place with -o or --bundle")
+
+    @cached_property
+    def model(self) -> ModelProto:
+        return build(self.checkpoint, precision=self.precision, opset=self.opset, bucketed=self.bucketed)
+
+    @cached_property
+    def content(self) -> bytes:
+        """The bytes of the file; the same model gives the same bytes."""
+        return self.model.SerializeToString(deterministic=True)
+
+    @cached_property
+    def report(self) -> Report:
+        """How the file compares with PyTorch on every runtime here."""
+        return check_export(self.model, self.content, self.checkpoint)
+
+    def about(self) -> dict[str, Any]:
+        """What was exported, and how: for manifests and --json."""
+        return {
+            **{name: self.checkpoint.config[name] for name in ("unit", "dim", "layers")},
+            "precision": self.precision,
+            "bucketed": self.bucketed,
+            "opset": self.opset,
+            "checkpoint": {"name": self.file.name, "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest()},
+        }

@@ -1,0 +1,29 @@
+// Generation in one call: read the newest token, sample the next one, and again.
+#include <algorithm>
+
+#include "engine/model.h"
+#include "system/denormals.h"
+
+namespace vcdeploy {
+
+void Model::generate(const std::int64_t* prime, int n, const double* uniforms, int length, const Sampling& sampling,
+                     const float* state, const Generated& out) {
+    const std::lock_guard<std::mutex> alone(busy_);
+    const FlushDenormals flush(layers_[0].precision != Precision::int8);
+    Sampler sampler(sampling, vocab_);
+    read_state(state, dim_);
+    for (int from = 0; from < n - 1; from += kChunk) {
+        const int count = std::min(kChunk, n - 1 - from);
+        advance(prime + from, 1, count, out.prime_m + static_cast<std::size_t>(from) * layers(), layers());
+    }
+    for (int t = 0; t < length; ++t) {
+        const std::int64_t* newest = t == 0 ? prime + n - 1 : out.tokens + t - 1;
+        advance(newest, 1, 1, out.m + static_cast<std::size_t>(t) * layers(), layers());
+        read_out(0, 1);
+        out.tokens[t] = sampler.choose(logits_.data(), uniforms[t]);
+        out.log_probabilities[t] = log_probability(logits_.data(), vocab_, static_cast<int>(out.tokens[t]));
+    }
+    write_state(out.state, dim_);
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,97 @@
+// A language model: embedding, layers of one unit, output layer. Tokens in, logits out; or tokens generated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/sampling.h"
+#include "engine/step.h"
+#include "weights/input_table.h"
+#include "weights/layer.h"
+#include "weights/packing.h"
+
+namespace vcdeploy {
+
+// A model as files store it: owned by the caller and needed only while a Model is made.
+struct ModelWeights {
+    Unit unit;
+    int dim, vocab;
+    MatrixView embedding;  // [vocab, dim]
+    std::vector<LayerWeights> layers;
+    MatrixView output;  // [vocab, dim]
+    const float* bias;  // [vocab]
+};
+
+struct ModelOptions {
+    Softness softness;
+    Precision precision;
+    int threads;
+    std::size_t table_budget;  // bytes the first layer's table may take; where it would take more there is none
+    const Kernels* kernels;
+};
+
+// The outputs of Model::generate, owned by the caller. Row t of each belongs to generated token t.
+struct Generated {
+    std::int64_t* tokens;  // [length]
+    // [length, layers]: the m of the step that token t was sampled from. Row 0 is the step over the prime's last token;
+    // row t > 0 the step that read token t - 1.
+    float* m;
+    // [length]: ln p(token) under the softmax of the model's logits, before temperature, top-k and top-p: what completion
+    // APIs call logprobs.
+    double* log_probabilities;
+    float* prime_m;  // [n - 1, layers]: the m of the steps over the prime before its last token
+    float* state;    // [S, D]: after the last token that was read
+};
+
+class Model {
+  public:
+    // Throws std::invalid_argument where a weight is NaN, infinite or beyond the precision's range.
+    Model(const ModelWeights& weights, const ModelOptions& options);
+
+    int dim() const { return dim_; }
+    int vocab() const { return vocab_; }
+    int layers() const { return static_cast<int>(layers_.size()); }
+    int state_rows() const { return layers() * spec_of(unit_).state_rows; }  // S
+    const Kernels& kernels() const { return stepper_.kernels(); }
+    std::size_t weight_bytes() const;
+    std::size_t table_bytes() const { return table_ ? table_->bytes() : 0; }
+
+    // tokens [T, B], each from 0 to vocab - 1; state [S, B, D] -> logits [T, B, vocab], state_out [S, B, D],
+    // compute [T, B, layers] (the m). Calls from several threads wait for each other.
+    void run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
+             float* compute);
+
+    // Reads the prime [n >= 1], then samples `length >= 1` tokens. The model reads each token before it samples the next;
+    // it does not read the last one, which the caller passes as the next call's prime.
+    void generate(const std::int64_t* prime, int n, const double* uniforms, int length, const Sampling& sampling,
+                  const float* state, const Generated& out);
+
+  private:
+    // As many tokens go through one layer before the next one's weights are read.
+    static constexpr int kChunk = 128;
+
+    void read_state(const float* state, std::size_t stride);
+    void write_state(float* state, std::size_t stride) const;
+    void advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute, std::size_t compute_stride);
+    void read_out(int first, int count);
+
+    Unit unit_;
+    int dim_, vocab_;
+    Buffer<float> embedding_;  // [vocab, dim]
+    std::vector<Layer> layers_;
+    PanelMatrix output_;
+    Buffer<float> bias_;  // [vocab, rounded up to a panel]
+    std::unique_ptr<InputTable> table_;
+
+    std::mutex busy_;  // what follows is working memory
+    Stepper stepper_;
+    Buffer<float> state_;              // [S, padded]
+    Buffer<float> rows_;               // [kChunk, padded], what the last layer put out
+    Buffer<std::int16_t> row_levels_;  // [kOutputTogether, padded], in int8
+    Buffer<float> logits_;             // [kOutputTogether, vocab rounded up to a panel]
+};
+
+}  // namespace vcdeploy

@@ -1,0 +1,34 @@
+// The inference kernels of one instruction set. CMake compiles this file once per instruction set: VCDEPLOY_ISA is its
+// name and the namespace of everything included here, VCDEPLOY_VECTOR_BYTES the size of its registers.
+#include "simd/simd.h"
+//
+#include "simd/dot.h"
+//
+#include "kernels/quantize.h"
+//
+#include "kernels/product.h"
+//
+#include "kernels/activations.h"
+//
+#include "kernels/bandwidth.h"
+#include "kernels/scheduler_int8.h"
+#include "kernels/vcgru.h"
+#include "kernels/vclstm.h"
+#include "kernels/vcrnn.h"
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+extern const Kernels kKernels;  // a constant is visible to other files only so
+const Kernels kKernels = {
+    VCDEPLOY_ISA_NAME,
+    dot<float>,
+    largest,
+    quantize,
+    update_fraction,
+    soften,
+    {{vcrnn, nullptr}, {vcgru_gates, vcgru_update}, {vclstm, nullptr}},
+    output,
+    sum,
+};
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

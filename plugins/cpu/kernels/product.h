@@ -1,0 +1,307 @@
+// The product of a packed matrix's corner and a vector: where a step spends its time.
+//
+// Included by kernels.cpp after simd/simd.h. Only the active rows (up to a panel's end) and the
+// columns asked for are read.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/table.h"
+#include "weights/layout.h"
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+static inline int lesser(int a, int b) { return a < b ? a : b; }
+static inline int greater(int a, int b) { return a > b ? a : b; }
+
+// Fetches what comes kAhead bytes after: a page's end does not stop this, as it stops the processor's own look-ahead.
+template <std::size_t Bytes>
+static inline void look_ahead([[maybe_unused]] const void* from) {
+#if defined(__GNUC__)
+    if constexpr (kAhead > 0)
+#pragma GCC unroll 16
+        for (std::size_t line = 0; line < Bytes; line += 64)
+            __builtin_prefetch(static_cast<const char*>(from) + kAhead + line);
+#endif
+}
+
+// sums [Gates][16] += weights [columns][Gates][16] times x [columns].
+template <int Gates, class Weight>
+static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
+    // About eight registers of sums that do not wait for each other hide the latency of an addition.
+    constexpr int kDepth = (8 + Gates * kRegisters - 1) / (Gates * kRegisters);
+    Rows sum[kDepth][Gates];
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+        sum[0][g] = load(sums + g * kPanel);
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[d][g] = all(0.0f);
+    }
+    int j = 0;
+    for (; j + kDepth <= columns; j += kDepth) {
+        look_ahead<kDepth * Gates * kPanel * sizeof(Weight)>(w + j * Gates * kPanel);
+#pragma GCC unroll 8
+        for (int d = 0; d < kDepth; ++d) {
+            const Rows xj = all(x[j + d]);
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g)
+                sum[d][g] = multiply_add(xj, widened(w + ((j + d) * Gates + g) * kPanel), sum[d][g]);
+        }
+    }
+    for (; j < columns; ++j) {
+        const Rows xj = all(x[j]);
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) sum[0][g] = multiply_add(xj, widened(w + (j * Gates + g) * kPanel), sum[0][g]);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
+        store(sums + g * kPanel, sum[0][g]);
+    }
+}
+
+// The same in whole numbers: counts [Gates][16] += weights [column pairs][Gates][16 rows of two] times levels [columns].
+// An odd last column has a level of 0 beside it.
+template <int Gates>
+static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* levels, int columns,
+                                  std::int32_t* counts) {
+    constexpr int kDepth = (kCountsApart + Gates - 1) / Gates;
+    Counts sum[kDepth][Gates];
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+        sum[0][g] = load(counts + g * kPanel);
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[d][g] = start_of(0);
+    }
+    const auto add = [&](int j, Counts(&into)[Gates]) {
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g)
+            into[g] = multiply_add(column_pair(w + (j * Gates + g * 2) * kPanel), levels + j, into[g]);
+    };
+    int j = 0;
+#pragma GCC unroll 4
+    for (; j + 2 * (kDepth - 1) < columns; j += 2 * kDepth)
+#pragma GCC unroll 8
+        for (int d = 0; d < kDepth; ++d) add(j + 2 * d, sum[d]);
+    for (; j < columns; j += 2) add(j, sum[0]);
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+#pragma GCC unroll 8
+        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
+        store(counts + g * kPanel, sum[0][g]);
+    }
+}
+
+static inline std::int32_t total_of(const std::int16_t* levels, int count) {
+    std::int32_t total = 0;
+    for (int i = 0; i < count; ++i) total += levels[i];
+    return total;
+}
+
+// Walks the packed columns [begin, end) of the panels that hold the first `active` rows, in the order of memory:
+// visit(panel, where its weights lie, first column, number of columns).
+template <int Gates, class Visit>
+static inline void walk(int active, int begin, int end, Part mine, Visit visit) {
+    const int panels = panels_of(active);
+    const int shells = greater((panels + kPanelsOfShell - 1) / kPanelsOfShell, (end + kShell - 1) / kShell);
+    for (int k = 0; k < shells; ++k) {
+        const int above = k * kPanelsOfShell, left = k * kShell;
+        const int last = lesser(end, left + kShell);
+        if (last <= begin) continue;
+        const int own_end = lesser(above + kPanelsOfShell, panels);
+        for (int panel = above; panel < own_end; ++panel)
+            if (panel % mine.members == mine.member)
+                visit(panel, panel_start(k, panel, Gates) + begin * Gates * kPanel, begin, last - begin);
+        const int first = greater(begin, left);
+        if (last <= first) continue;
+        for (int panel = mine.member; panel < lesser(above, panels); panel += mine.members)
+            visit(panel, panel_start(k, panel, Gates) + (first - left) * Gates * kPanel, first, last - first);
+    }
+}
+
+template <int Gates, class Weight>
+static void multiply_widened(const void* weights, const float* x, int active, int begin, int end, Part mine,
+                             float* sums, int stride) {
+    const auto* w = static_cast<const Weight*>(weights);
+    walk<Gates>(active, begin, end, mine, [=](int panel, std::size_t start, int column, int columns) {
+        multiply_columns<Gates>(w + start, x + column, columns, sums + panel * stride);
+    });
+}
+
+// The same in whole numbers, which are then as many floats: each has its row's scale times the vector's unit. Sums are exact,
+// whatever their order, and each operation after them is rounded by itself: the same bits everywhere. known: what is there
+// already, [panel][Gates][16], or null. add: whether to add to sums or to set them. counts are laid out with the stride of
+// sums: a panel's place is then its own in every product of a step, and no thread meets another's.
+template <int Gates>
+static void multiply_quantized(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
+                               const std::int32_t* known, bool add, float* sums, int stride, std::int32_t* counts) {
+    const auto* w = static_cast<const std::uint8_t*>(W.weights);
+    begin &= ~1;
+    const int panels = panels_of(active);
+    const Counts start = start_of(begin < end ? total_of(x.level + begin, end - begin) : 0);
+    for (int panel = mine.member; panel < panels; panel += mine.members)
+        for (int g = 0; g < Gates; ++g)
+            store(counts + panel * stride + g * kPanel,
+                  known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
+    walk<Gates>(active, begin, end, mine, [=, &x](int panel, std::size_t at, int column, int columns) {
+        multiply_pairs<Gates>(w + at, x.level + column, columns, counts + panel * stride);
+    });
+    for (int panel = mine.member; panel < panels; panel += mine.members)
+        for (int g = 0; g < Gates; ++g) {
+            const int at = panel * stride + g * kPanel;
+            const Rows value = load(W.scales + (panel * Gates + g) * kPanel) * all(x.unit);
+            const Rows product = to_float(load(counts + at)) * value;
+            store(sums + at, add ? product + load(sums + at) : product);
+        }
+}
+
+// sums [panel][stride] += W times x over the columns [begin, end), for the first `active` rows of `Gates` gates.
+template <int Gates>
+static inline void multiply(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
+                            float* sums, int stride, std::int32_t* counts) {
+    switch (W.precision) {
+        case Precision::f32:
+            multiply_widened<Gates, float>(W.weights, x.value, active, begin, end, mine, sums, stride);
+            break;
+        case Precision::f16:
+            multiply_widened<Gates, Half>(W.weights, x.value, active, begin, end, mine, sums, stride);
+            break;
+        case Precision::bf16:
+            multiply_widened<Gates, Bfloat16>(W.weights, x.value, active, begin, end, mine, sums, stride);
+            break;
+        case Precision::int8:
+            multiply_quantized<Gates>(W, x, active, begin, end, mine, nullptr, true, sums, stride, counts);
+            break;
+    }
+}
+
+// sums [panel][Gates][16] = V xbar for this part's panels, from the table where there is one.
+template <int Gates>
+static inline void multiply_input(const Step& s, Part mine) {
+    constexpr int kSize = Gates * kPanel;
+    if (s.V.precision == Precision::int8)
+        return multiply_quantized<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.tabulated_counts,
+                                         false, s.sums, kSize, s.counts);
+    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members)
+        for (int g = 0; g < Gates; ++g) {
+            const int at = panel * kSize + g * kPanel;
+            store(s.sums + at, s.tabulated ? load(s.tabulated + at) : all(0.0f));
+        }
+    if (s.input_begin < s.input_end)
+        multiply<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.sums, kSize, s.counts);
+}
+
+// Some panels of the output layer for some tokens at once: a weight is widened once for all of these tokens, a number of
+// h is spread over a register once for all of these panels. Each sum is of two, of even and of odd columns, whatever
+// the block: so a token's logits are the same bits, alone or among others.
+template <int Panels, int Tokens, class Weight>
+static inline void output_block(const Weight* w, const OutputCall& call, int panel, int token) {
+    const std::size_t size = static_cast<std::size_t>(call.dim) * kPanel;
+    const float* h = call.h + token * call.h_stride;
+    w += panel * size;
+    Rows sum[2][Panels][Tokens];
+    const auto add = [&](int j, Rows(&into)[Panels][Tokens]) {
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) {
+            const Rows weights = widened(w + p * size + j * kPanel);
+#pragma GCC unroll 8
+            for (int t = 0; t < Tokens; ++t)
+                into[p][t] = multiply_add(all(h[t * call.h_stride + j]), weights, into[p][t]);
+        }
+    };
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            sum[0][p][t] = load(call.bias + (panel + p) * kPanel);
+            sum[1][p][t] = all(0.0f);
+        }
+    int j = 0;
+    for (; j + 2 <= call.dim; j += 2) {
+        add(j, sum[0]);
+        add(j + 1, sum[1]);
+    }
+    if (j < call.dim) add(j, sum[0]);
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t)
+            store(call.logits + (token + t) * call.logits_stride + (panel + p) * kPanel, sum[0][p][t] + sum[1][p][t]);
+}
+
+// The same for int8 weights.
+template <int Panels, int Tokens>
+static inline void output_block(const PackedWeights& W, const OutputCall& call, const std::int32_t* totals, int panel,
+                                int token) {
+    const std::size_t size = static_cast<std::size_t>(rounded_up(call.dim, 2)) * kPanel;
+    const auto* w = static_cast<const std::uint8_t*>(W.weights) + panel * size;
+    const Activations* x = call.levels + token;
+    Counts counts[Panels][Tokens];
+#pragma GCC unroll 8
+    for (int t = 0; t < Tokens; ++t) {
+        const Counts start = start_of(totals[token + t]);
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) counts[p][t] = start;
+    }
+    for (int j = 0; j < call.dim; j += 2)
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) {
+            const ColumnPair weights = column_pair(w + p * size + j * kPanel);
+#pragma GCC unroll 8
+            for (int t = 0; t < Tokens; ++t) counts[p][t] = multiply_add(weights, x[t].level + j, counts[p][t]);
+        }
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            const int at = (panel + p) * kPanel;
+            const Rows value = load(W.scales + at) * all(x[t].unit);
+            store(call.logits + (token + t) * call.logits_stride + at,
+                  to_float(counts[p][t]) * value + load(call.bias + at));
+        }
+}
+
+// block(panels, tokens, panel, token) over all of a part's panels; the first two are constants.
+template <class Block>
+static inline void output_blocks(const OutputCall& call, Part mine, Block block) {
+    using One = std::integral_constant<int, 1>;
+    using Two = std::integral_constant<int, 2>;
+    using Together = std::integral_constant<int, kOutputTogether>;
+    const int panels = panels_of(call.count);
+    int token = 0;
+    for (; token + kOutputTogether <= call.tokens; token += kOutputTogether)
+        for (int panel = mine.member; panel < panels; panel += mine.members) block(One{}, Together{}, panel, token);
+    for (; token < call.tokens; ++token)
+        for (int panel = 2 * mine.member; panel < panels; panel += 2 * mine.members)
+            if (panel + 1 < panels)
+                block(Two{}, One{}, panel, token);
+            else
+                block(One{}, One{}, panel, token);
+}
+
+template <class Weight>
+static void output_panels(const PackedWeights& W, const OutputCall& call, Part mine) {
+    output_blocks(call, mine, [&](auto panels, auto tokens, int panel, int token) {
+        output_block<panels, tokens>(static_cast<const Weight*>(W.weights), call, panel, token);
+    });
+}
+
+static void output_quantized(const PackedWeights& W, const OutputCall& call, Part mine) {
+    std::int32_t totals[kOutputTogether];
+    for (int t = 0; t < call.tokens; ++t) totals[t] = total_of(call.levels[t].level, call.dim);
+    output_blocks(call, mine, [&](auto panels, auto tokens, int panel, int token) {
+        output_block<panels, tokens>(W, call, totals, panel, token);
+    });
+}
+
+static void output(const PackedWeights& W, const OutputCall& call, Part mine) {
+    switch (W.precision) {
+        case Precision::f32: output_panels<float>(W, call, mine); break;
+        case Precision::f16: output_panels<Half>(W, call, mine); break;
+        case Precision::bf16: output_panels<Bfloat16>(W, call, mine); break;
+        case Precision::int8: output_quantized(W, call, mine); break;
+    }
+}
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

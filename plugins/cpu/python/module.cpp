@@ -1,0 +1,317 @@
+// The Python module vcdeploy._native: checks arrays, finds pointers, lets go of the interpreter, calls the library.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/sequence.h"
+#include "kernels/dispatch.h"
+#include "python/arrays.h"
+#include "python/training.h"
+#include "system/bandwidth.h"
+#include "system/cpu_features.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace vcdeploy;
+
+namespace {
+
+using MaybeArray = std::optional<Array>;
+template <class T>
+using Made = nb::ndarray<nb::numpy, T>;
+
+constexpr std::size_t kMostDimensions = 1 << 16;
+constexpr std::size_t kMostElements = 0x7fffffff;
+
+// The sizes of an array with that many dimensions, each at least 1 unless `empty` allows none.
+Shape sizes(const Array& array, const std::string& name, const char* names, std::size_t dimensions, bool empty) {
+    const Shape shape = shape_of(array);
+    bool fits = shape.size() == dimensions;
+    for (std::size_t size : shape) fits = fits && (size > 0 || empty) && size <= kMostElements;
+    if (!fits) throw nb::value_error((name + " must have the shape " + names + ", not " + to_string(shape)).c_str());
+    return shape;
+}
+
+template <class T>
+Made<T> made(const Shape& shape) {
+    std::size_t count = 1;
+    for (std::size_t size : shape) {
+        if (size > 0 && count > ~std::size_t{0} / sizeof(T) / size) throw std::bad_alloc();
+        count *= size;
+    }
+    std::unique_ptr<T[]> memory(new T[count]);
+    nb::capsule owner(memory.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return Made<T>(memory.release(), shape.size(), shape.data(), owner);
+}
+
+void check_dimensions(std::size_t dim) {
+    if (dim > kMostDimensions)
+        throw nb::value_error(("a state of " + std::to_string(dim) + " dimensions is more than the " +
+                               std::to_string(kMostDimensions) + " that the kernels count to")
+                                  .c_str());
+}
+
+// A matrix: float32 [rows, columns]; or as a file stores it: its bytes [rows, columns * size of one], their precision
+// and, for int8, scales [rows].
+using StoredArray = std::tuple<Array, std::string, MaybeArray>;
+using MatrixArray = std::variant<Array, StoredArray>;
+
+MatrixView matrix_of(const MatrixArray& given, const std::string& name, std::size_t rows, std::size_t columns) {
+    const int count = static_cast<int>(columns);
+    if (const Array* plain = std::get_if<Array>(&given)) {
+        const float* data = elements<float>(*plain, name, {rows, columns});
+        return {reinterpret_cast<const unsigned char*>(data), Precision::f32, nullptr, count};
+    }
+    const auto& [bytes, precision_name, scales] = std::get<StoredArray>(given);
+    const Precision precision = precision_of(precision_name);
+    if (scales.has_value() != (precision == Precision::int8))
+        throw nb::value_error((name + " must have scales if it is int8, and else none").c_str());
+    return {elements<unsigned char>(bytes, name, {rows, columns * bytes_of(precision)}), precision,
+            scales ? elements<float>(*scales, name + ".scale", {rows}) : nullptr, count};
+}
+
+// The size of a matrix [vocab, D], both above 0.
+Shape matrix_shape(const MatrixArray& given, const std::string& name) {
+    const char* wanted = "[vocab, D], both above 0";
+    if (const Array* plain = std::get_if<Array>(&given)) return sizes(*plain, name, wanted, 2, false);
+    const auto& [bytes, precision_name, scales] = std::get<StoredArray>(given);
+    Shape shape = sizes(bytes, name, wanted, 2, false);
+    shape[1] /= bytes_of(precision_of(precision_name));
+    if (shape[1] == 0) throw nb::value_error((name + " must have the shape " + wanted).c_str());
+    return shape;
+}
+
+LayerWeights layer_of(const MatrixArray& U, const MatrixArray& V, const Array& u, const Array& v, const Array& b,
+                      const std::string& prefix, Unit unit, std::size_t dim) {
+    const std::size_t rows = dim * gates_of(unit);
+    return {matrix_of(U, prefix + "U", rows, dim), matrix_of(V, prefix + "V", rows, dim),
+            elements<float>(u, prefix + "u", {dim}), elements<float>(v, prefix + "v", {dim}),
+            *elements<float>(b, prefix + "b", {1})};
+}
+
+// plugins/common/spec.h as {"units": {name: {...}}, "precisions": {name: {...}}}.
+nb::dict spec() {
+    nb::dict units, precisions, both;
+    for (const UnitSpec& each : kUnits) {
+        nb::list gates;
+        for (int i = 0; i < each.gates; ++i) gates.append(each.gate_names[i]);
+        nb::dict row;
+        row["op"] = each.op;
+        row["gates"] = nb::tuple(gates);
+        row["state_rows"] = each.state_rows;
+        units[each.name] = row;
+    }
+    for (const PrecisionSpec& each : kPrecisions) {
+        nb::dict row;
+        row["bytes"] = each.bytes;
+        precisions[each.name] = row;
+    }
+    both["units"] = units;
+    both["precisions"] = precisions;
+    return both;
+}
+
+nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, const Array& U, const Array& V,
+                 const Array& u, const Array& v, const Array& b, const MaybeArray& C0, double sharpness, double epsilon,
+                 const MaybeArray& m, const std::string& precision_name, int threads, const std::string& isa) {
+    const Unit unit = unit_of(unit_name);
+    const Precision precision = precision_of(precision_name);
+    const Shape shape = sizes(X, "X", "[T, B, D] with T and D above 0", 3, true);
+    const std::size_t T = shape[0], B = shape[1], D = shape[2];
+    if (T == 0 || D == 0) sizes(X, "X", "[T, B, D] with T and D above 0", 3, false);
+    check_dimensions(D);
+    const bool has_cell = spec_of(unit).has_cell();
+    if (has_cell != C0.has_value())
+        throw nb::value_error((unit_name + (has_cell ? " needs C0, its cell" : " has no cell: leave out C0")).c_str());
+
+    const Made<float> Y = made<float>({T, B, D}), H = made<float>({B, D}), M = made<float>({T, B});
+    const Made<float> C = made<float>(has_cell ? Shape{B, D} : Shape{0, D});
+    const LayerWeights weights = layer_of(U, V, u, v, b, "", unit, D);
+    SequenceCall call{};
+    call.T = static_cast<int>(T);
+    call.B = static_cast<int>(B);
+    call.X = elements<float>(X, "X", {T, B, D});
+    call.H0 = elements<float>(H0, "H0", {B, D});
+    call.C0 = has_cell ? elements<float>(*C0, "C0", {B, D}) : nullptr;
+    call.m = m ? elements<float>(*m, "m", {T, B}) : nullptr;
+    call.Y = Y.data();
+    call.H = H.data();
+    call.M = M.data();
+    call.C = C.data();
+    {
+        const nb::gil_scoped_release free;
+        const Layer layer(unit, static_cast<int>(D), weights, precision);
+        Stepper stepper(unit, static_cast<int>(D), precision, Softness(sharpness, epsilon), choose_kernels(isa),
+                        threads);
+        run_sequences(layer, stepper, call);
+    }
+    return has_cell ? nb::make_tuple(Y, H, M, C) : nb::make_tuple(Y, H, M);
+}
+
+using LayerArrays = std::vector<std::vector<MatrixArray>>;
+
+void make_model(Model* place, const std::string& unit_name, const MatrixArray& embedding, const LayerArrays& layers,
+                const MatrixArray& output, const Array& bias, double sharpness, double epsilon,
+                const std::string& precision, int threads, std::int64_t table_bytes, const std::string& isa) {
+    const Shape shape = matrix_shape(embedding, "embedding");
+    const std::size_t vocab = shape[0], D = shape[1];
+    check_dimensions(D);
+    if (layers.empty()) throw nb::value_error("a model needs at least one layer");
+    if (table_bytes < 0) throw nb::value_error("table_bytes must be 0 or more");
+
+    ModelWeights weights{};
+    weights.unit = unit_of(unit_name);
+    weights.dim = static_cast<int>(D);
+    weights.vocab = static_cast<int>(vocab);
+    weights.embedding = matrix_of(embedding, "embedding", vocab, D);
+    weights.output = matrix_of(output, "output weight", vocab, D);
+    weights.bias = elements<float>(bias, "output bias", {vocab});
+    for (const std::vector<MatrixArray>& each : layers) {
+        const std::string prefix = "layers." + std::to_string(weights.layers.size()) + ".";
+        if (each.size() != 5) throw nb::value_error((prefix + " must hold U, V, u, v and b").c_str());
+        const auto vector = [&](std::size_t i, const char* name) -> const Array& {
+            if (const Array* plain = std::get_if<Array>(&each[i])) return *plain;
+            throw nb::type_error((prefix + name + " must be an array").c_str());
+        };
+        weights.layers.push_back(
+            layer_of(each[0], each[1], vector(2, "u"), vector(3, "v"), vector(4, "b"), prefix, weights.unit, D));
+    }
+    const ModelOptions options{Softness(sharpness, epsilon), precision_of(precision), threads,
+                               static_cast<std::size_t>(table_bytes), &choose_kernels(isa)};
+    const nb::gil_scoped_release free;
+    new (place) Model(weights, options);
+}
+
+const std::int64_t* checked_tokens(const Array& tokens, const std::string& name, const Shape& shape, int vocab) {
+    const auto* ids = elements<std::int64_t>(tokens, name, shape);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            throw nb::value_error(
+                (name + " holds " + std::to_string(ids[i]) + ", but the ids here are 0 to " + std::to_string(vocab - 1))
+                    .c_str());
+    return ids;
+}
+
+// The given state, or zeros in `fresh`.
+const float* state_of(const MaybeArray& state, const Shape& shape, std::vector<float>& fresh) {
+    if (state) return elements<float>(*state, "state", shape);
+    fresh.assign(shape[0] * shape[1] * shape[2], 0.0f);
+    return fresh.data();
+}
+
+nb::tuple run_model(Model& model, const Array& tokens, const MaybeArray& state) {
+    const Shape shape = sizes(tokens, "tokens", "[T, B]", 2, true);
+    const std::size_t T = shape[0], B = shape[1];
+    const Shape state_shape{static_cast<std::size_t>(model.state_rows()), B, static_cast<std::size_t>(model.dim())};
+    const auto* ids = checked_tokens(tokens, "tokens", shape, model.vocab());
+    std::vector<float> fresh;
+    const float* before = state_of(state, state_shape, fresh);
+    const Made<float> logits = made<float>({T, B, static_cast<std::size_t>(model.vocab())});
+    const Made<float> after = made<float>(state_shape);
+    const Made<float> compute = made<float>({T, B, static_cast<std::size_t>(model.layers())});
+    {
+        const nb::gil_scoped_release free;
+        model.run(ids, static_cast<int>(T), static_cast<int>(B), before, logits.data(), after.data(), compute.data());
+    }
+    return nb::make_tuple(logits, after, compute);
+}
+
+nb::tuple generate(Model& model, const Array& prime, const Array& uniforms, const MaybeArray& state, double temperature,
+                   int top_k, double top_p) {
+    const Shape read = sizes(prime, "prime", "[n] with n above 0", 1, false);
+    const Shape written = sizes(uniforms, "uniforms", "[length] with length above 0", 1, false);
+    const Shape state_shape{static_cast<std::size_t>(model.state_rows()), 1, static_cast<std::size_t>(model.dim())};
+    const auto* ids = checked_tokens(prime, "prime", read, model.vocab());
+    const auto* places = elements<double>(uniforms, "uniforms", written);
+    for (std::size_t i = 0; i < written[0]; ++i)
+        if (!(places[i] >= 0 && places[i] <= 1)) throw nb::value_error("uniforms must be between 0 and 1");
+    const Sampling sampling(temperature, top_k, top_p);
+    std::vector<float> fresh;
+    const float* before = state_of(state, state_shape, fresh);
+    const auto layers = static_cast<std::size_t>(model.layers());
+    const Made<std::int64_t> tokens = made<std::int64_t>(written);
+    const Made<float> m = made<float>({written[0], layers}), prime_m = made<float>({read[0] - 1, layers});
+    const Made<double> log_probabilities = made<double>(written);
+    const Made<float> after = made<float>(state_shape);
+    {
+        const nb::gil_scoped_release free;
+        model.generate(ids, static_cast<int>(read[0]), places, static_cast<int>(written[0]), sampling, before,
+                       {tokens.data(), m.data(), log_probabilities.data(), prime_m.data(), after.data()});
+    }
+    return nb::make_tuple(tokens, m, log_probabilities, after, prime_m);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "Native code of vcdeploy: the CPU kernels that skip.";
+
+    m.def(
+        "cpu_features",
+        [] {
+            nb::dict features;
+            for (const auto& [name, member] : kCpuFeatureNames) features[name] = cpu_features().*member;
+            return features;
+        },
+        "The instruction sets the kernels care about, and whether this processor has each.");
+
+    m.def("spec", spec, "The units and precisions of the native code: {'units': {name: …}, 'precisions': {name: …}}.");
+
+    m.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names;
+            for (const Kernels* each : usable_kernels()) names.push_back(each->name);
+            return names;
+        },
+        "What `isa` may be on this processor, best first.");
+
+    m.def(
+        "read_bandwidth",
+        [](std::int64_t bytes, double seconds, int threads, const std::string& isa) {
+            if (bytes < 0) throw nb::value_error("bytes must be above 0");
+            const nb::gil_scoped_release free;
+            return read_bandwidth(static_cast<std::size_t>(bytes), seconds, threads, choose_kernels(isa));
+        },
+        "bytes"_a, "seconds"_a, nb::kw_only(), "threads"_a = 1, "isa"_a = "auto",
+        "Bytes a second of reading so many bytes over and over: the best pass in about so many seconds.");
+
+    m.def("op", run_op, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C0"_a = nb::none(), nb::kw_only(),
+          "sharpness"_a, "epsilon"_a, "m"_a = nb::none(), "precision"_a = "f32", "threads"_a = 1, "isa"_a = "auto",
+          "The op of docs/design.md, section 2: Y, H, M and, for vclstm, C.");
+
+    nb::class_<Model>(m, "Model", "A language model with packed weights.")
+        .def("__init__", make_model, "unit"_a, "embedding"_a, "layers"_a, "output_weight"_a, "output_bias"_a,
+             nb::kw_only(), "sharpness"_a, "epsilon"_a, "precision"_a = "f32", "threads"_a = 1, "table_bytes"_a = 0,
+             "isa"_a = "auto")
+        .def("run", run_model, "tokens"_a, "state"_a = nb::none(),
+             "tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].")
+        .def("generate", generate, "prime"_a, "uniforms"_a, "state"_a = nb::none(), nb::kw_only(), "temperature"_a,
+             "top_k"_a, "top_p"_a,
+             "prime [n], uniforms [length], state [S, 1, D] -> tokens [length], m [length, layers], log-probabilities "
+             "[length], "
+             "state, m of the prime but its last token [n - 1, layers].")
+        .def_prop_ro(
+            "isa", [](const Model& model) { return model.kernels().name; }, "The instruction set in use.")
+        .def_prop_ro("dim", &Model::dim)
+        .def_prop_ro("vocab_size", &Model::vocab)
+        .def_prop_ro("state_rows", &Model::state_rows)
+        .def_prop_ro("weight_bytes", &Model::weight_bytes, "What the packed weights take.")
+        .def_prop_ro("table_bytes", &Model::table_bytes, "What the first layer's table takes; 0 without one.");
+
+    bind_training(m);
+}

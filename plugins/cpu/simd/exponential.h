@@ -1,0 +1,47 @@
+// e^x, the one there is: of a float or of sixteen Rows, for inference and training.
+//
+// Included after simd/simd.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+// What exponential() needs of a vector, for one float; the compiler vectorizes loops over them.
+static inline float filled(float, float x) { return x; }
+static inline float clamp(float x, float least, float most) { return x < least ? least : x > most ? most : x; }
+static inline float rounded(float x) { return (x + 12582912.0f) - 12582912.0f; }
+static inline float multiply_add(float a, float b, float c) { return a * b + c; }
+static inline float times_power_of_two(float x, float n) {
+    const float shifted = n + 12582912.0f;  // 1.5 · 2^23: the lowest bits of the sum are n
+    std::uint32_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 23) + (127u << 23);
+    float power;
+    std::memcpy(&power, &bits, sizeof power);
+    return x * power;
+}
+
+// A constant in every row.
+static inline Rows filled(Rows, float x) { return all(x); }
+
+// e^x = 2^n e^r with r within half of ln 2; the polynomial for e^r is the Cephes library's. NaN gives NaN.
+template <class V>
+static inline V exponential(V x) {
+    const auto constant = [&x](float value) { return filled(x, value); };
+    x = clamp(x, -87.0f, 88.0f);  // so that 2^n is neither subnormal nor infinite
+    const V n = rounded(x * constant(1.44269504f));
+    V r = multiply_add(n, constant(-0.693359375f), x);  // ln 2 in two parts: n times the first is exact
+    r = multiply_add(n, constant(2.12194440e-4f), r);
+    V p = constant(1.9875691500e-4f);
+    p = multiply_add(p, r, constant(1.3981999507e-3f));
+    p = multiply_add(p, r, constant(8.3334519073e-3f));
+    p = multiply_add(p, r, constant(4.1665795894e-2f));
+    p = multiply_add(p, r, constant(1.6666665459e-1f));
+    p = multiply_add(p, r, constant(5.0000001201e-1f));
+    p = multiply_add(p, r * r, r + constant(1.0f));
+    return times_power_of_two(p, n);
+}
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

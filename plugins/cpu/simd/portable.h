@@ -1,0 +1,209 @@
+// A panel's sixteen rows for any processor: four vectors of four, which is what SSE2 and NEON hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "weights/precision.h"
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+constexpr int kRegisters = 4;         // of one Rows
+constexpr std::size_t kAhead = 4096;  // as in simd_256.h
+constexpr int kCountsApart = 1;
+
+#ifdef __GNUC__
+typedef float Four __attribute__((vector_size(16)));
+typedef std::int32_t FourCounts __attribute__((vector_size(16)));
+#else
+// The same, for compilers without vector types.
+template <class T>
+struct FourOf {
+    T x[4];
+    T& operator[](int i) { return x[i]; }
+    T operator[](int i) const { return x[i]; }
+    friend FourOf operator+(FourOf a, FourOf b) { return {a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]}; }
+    friend FourOf operator-(FourOf a, FourOf b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
+    friend FourOf operator*(FourOf a, FourOf b) { return {a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3]}; }
+    friend FourOf operator/(FourOf a, FourOf b) { return {a[0] / b[0], a[1] / b[1], a[2] / b[2], a[3] / b[3]}; }
+    friend FourOf operator&(FourOf a, T b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
+    friend FourOf operator>>(FourOf a, int n) { return {a[0] >> n, a[1] >> n, a[2] >> n, a[3] >> n}; }
+    friend FourOf operator<<(FourOf a, int n) { return {a[0] << n, a[1] << n, a[2] << n, a[3] << n}; }
+};
+using Four = FourOf<float>;
+using FourCounts = FourOf<std::int32_t>;
+#endif
+
+struct Rows {
+    Four a, b, c, d;
+};
+
+// Rows made of f(x) for each element of x, or f(x, y) for each of x and y, and so on.
+template <class F, class... R>
+static inline Rows each(F f, R... x) {
+    const auto four = [&](const auto&... v) { return Four{f(v[0]...), f(v[1]...), f(v[2]...), f(v[3]...)}; };
+    return {four(x.a...), four(x.b...), four(x.c...), four(x.d...)};
+}
+
+static inline Rows load(const float* p) {
+    Rows x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline void store(float* p, Rows x) { std::memcpy(p, &x, sizeof x); }
+static inline Rows all(float x) {
+    const Four four{x, x, x, x};
+    return {four, four, four, four};
+}
+
+static inline Rows operator+(Rows x, Rows y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
+static inline Rows operator-(Rows x, Rows y) { return {x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d}; }
+static inline Rows operator*(Rows x, Rows y) { return {x.a * y.a, x.b * y.b, x.c * y.c, x.d * y.d}; }
+static inline Rows operator/(Rows x, Rows y) { return {x.a / y.a, x.b / y.b, x.c / y.c, x.d / y.d}; }
+
+// x * y + z
+static inline Rows multiply_add(Rows x, Rows y, Rows z) {
+#ifdef __FP_FAST_FMAF
+    return each([](float a, float b, float c) { return __builtin_fmaf(a, b, c); }, x, y, z);
+#else
+    return x * y + z;
+#endif
+}
+
+// x between the bounds; NaN stays NaN, since every comparison with it is false.
+static inline Rows clamp(Rows x, float least, float most) {
+    return each([=](float f) { return f < least ? least : f > most ? most : f; }, x);
+}
+
+// To the nearest whole number, for |x| below 2^22: beside 1.5 · 2^23 a float has no room for a fraction.
+static inline Rows rounded(Rows x) {
+    const Rows large = all(12582912.0f);
+    return (x + large) - large;
+}
+
+// x * 2^n for whole n from -126 to 127; where n is NaN, so is x.
+static inline Rows times_power_of_two(Rows x, Rows n) {
+    const auto scale = [](float f, float power) {
+        const std::int32_t bits = (static_cast<std::int32_t>(power == power ? power : 0.0f) + 127) << 23;
+        float factor;
+        std::memcpy(&factor, &bits, sizeof factor);
+        return f * factor;
+    };
+    return each(scale, x, n);
+}
+
+// The bits of `old` where e is 0, else x.
+static inline Rows unless_zero(Rows e, Rows old, Rows x) {
+    return each([](float mask, float before, float after) { return mask == 0 ? before : after; }, e, old, x);
+}
+
+static inline float float_of(std::uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// Without branches: signs are random, and the compiler may then widen several at once.
+static inline float widened_one(Half w) {
+    const std::uint32_t magnitude = (w.bits & 0x7fffu) << 13;
+    const std::uint32_t subnormal = 0u - static_cast<std::uint32_t>(magnitude < (1u << 23));  // all ones or zero
+    // The two exponents' origins are 112 apart. A subnormal has no leading 1: give it one, and take it away.
+    const float leading = float_of(magnitude + (112u << 23) + (subnormal & (1u << 23)));
+    const float value = leading - float_of(subnormal & (113u << 23));
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return float_of(bits | (w.bits & 0x8000u) << 16);
+}
+static inline float widened_one(Bfloat16 w) { return float_of(static_cast<std::uint32_t>(w.bits) << 16); }
+
+// Sixteen weights as floats.
+static inline Rows widened(const float* w) { return load(w); }
+static inline Rows widened(const Half* w) {
+    float wide[16];
+    for (int i = 0; i < 16; ++i) wide[i] = widened_one(w[i]);
+    return load(wide);
+}
+static inline Rows widened(const Bfloat16* w) {
+    float wide[16];
+    for (int i = 0; i < 8; ++i) {
+        wide[i] = widened_one(w[2 * i]);
+        wide[i + 8] = widened_one(w[2 * i + 1]);
+    }
+    return load(wide);
+}
+
+// Sixteen int32 sums.
+struct Counts {
+    FourCounts a, b, c, d;
+};
+
+static inline Counts operator+(Counts x, Counts y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
+
+static inline Counts load(const std::int32_t* p) {
+    Counts x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline void store(std::int32_t* p, Counts x) { std::memcpy(p, &x, sizeof x); }
+
+// Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
+static inline Counts start_of(std::int32_t total) {
+    const std::int32_t less = total * -128;
+    const FourCounts added{less, less, less, less}, none{0, 0, 0, 0};
+    return {added, added, none, none};
+}
+
+// The same, where sums are known already.
+static inline Counts started(Counts known, Counts start) {
+    return {known.a + start.a, known.b + start.b, known.c + start.c, known.d + start.d};
+}
+
+// Two columns of rows r and r + 8 in an int32 each (layout.h): r's first and second column in bytes 0 and 2, with 128
+// added, r + 8's in bytes 1 and 3.
+struct ColumnPair {
+    FourCounts a, b;  // r from 0 to 3, from 4 to 7
+};
+
+static inline ColumnPair column_pair(const std::uint8_t* w) {
+    std::int32_t lane[8];
+    for (int i = 0; i < 8; ++i) {
+        const std::uint32_t upper = static_cast<std::uint32_t>(w[4 * i + 3]) << 24 | w[4 * i + 2] << 16;
+        lane[i] = static_cast<std::int32_t>(upper | w[4 * i + 1] << 8 | w[4 * i]);
+    }
+    ColumnPair pair;
+    std::memcpy(&pair, lane, sizeof pair);
+    return pair;
+}
+
+// Adds a pair of columns times a pair of levels.
+static inline Counts multiply_add(ColumnPair w, const std::int16_t* levels, Counts sum) {
+    const FourCounts first{levels[0], levels[0], levels[0], levels[0]};
+    const FourCounts second{levels[1], levels[1], levels[1], levels[1]};
+    const auto low = [&](FourCounts v) { return (v & 255) * first + (v >> 16 & 255) * second; };
+    const auto high = [&](FourCounts v) { return (v << 16 >> 24) * first + (v >> 24) * second; };
+    return {sum.a + low(w.a), sum.b + low(w.b), sum.c + high(w.a), sum.d + high(w.b)};
+}
+
+// Sixteen numbers, rounded to the nearest, half to even.
+static inline void store_whole(std::int16_t* p, Rows x) {
+    float whole[16];
+    store(whole, rounded(x));
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(whole[i]);
+}
+static inline Rows to_float(Counts x) {
+    const auto four = [](FourCounts v) {
+        return Four{static_cast<float>(v[0]), static_cast<float>(v[1]), static_cast<float>(v[2]),
+                    static_cast<float>(v[3])};
+    };
+    return {four(x.a), four(x.b), four(x.c), four(x.d)};
+}
+
+// Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
+static inline void add_products(const float* a, const float* b, int n, double sum[16]) {
+    for (int i = 0; i < n; i += 16)
+        for (int lane = 0; lane < 16; ++lane)
+            sum[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+}
+
+}  // namespace vcdeploy::VCDEPLOY_ISA

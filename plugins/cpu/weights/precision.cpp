@@ -1,0 +1,52 @@
+// Narrowing of weights, once, when a model is loaded.
+#include "weights/precision.h"
+
+#include <cstring>
+
+namespace vcdeploy {
+namespace {
+
+std::uint32_t bits_of(float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+float float_of(std::uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+}  // namespace
+
+Half to_half(float value) {
+    const std::uint32_t bits = bits_of(value);
+    const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude < 0x38800000u) {
+        // Below 2^-14 an f16 counts in steps of 2^-24. Beside 0.5 a float has that very step: the sum rounds.
+        const std::uint32_t steps = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+        return {static_cast<std::uint16_t>(sign | steps)};
+    }
+    const std::uint32_t odd = (magnitude >> 13) & 1u;
+    const std::uint32_t rounded = magnitude - (112u << 23) + 0xfffu + odd;  // the exponents' origins differ by 112
+    return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
+}
+
+Bfloat16 to_bfloat16(float value) {
+    const std::uint32_t bits = bits_of(value);
+    return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+float to_float(Half half) {
+    const std::uint32_t sign = (half.bits & 0x8000u) << 16, magnitude = half.bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));  // infinity, NaN
+    if (magnitude >= 0x400u) return float_of(sign | ((magnitude << 13) + (112u << 23)));
+    const float steps = static_cast<float>(magnitude) * 0x1p-24f;
+    return sign ? -steps : steps;
+}
+
+float to_float(Bfloat16 upper) { return float_of(static_cast<std::uint32_t>(upper.bits) << 16); }
+
+}  // namespace vcdeploy

@@ -1,0 +1,28 @@
+// Bytes of memory that each path needs: shared memory per block for plan.h, and the workspace.
+#pragma once
+
+#include "block.cuh"
+#include "cluster.cuh"
+#include "grid.cuh"
+#include "plan.h"
+
+namespace vcdeploy {
+
+template <class Kind>
+Needs needs_of(int D) {
+    return {block_numbers<Kind>(D) * sizeof(float), cluster_numbers<Kind>(D) * sizeof(float),
+            grid_numbers<Kind>(D, true) * sizeof(float), grid_numbers<Kind>(D, false) * sizeof(float), kClusterBlocks};
+}
+
+inline Needs needs_of(Unit unit, int D) {
+    return with_unit(unit, [D](auto kind) { return needs_of<decltype(kind)>(D); });
+}
+
+// Bytes of workspace that any plan for B sequences needs, on any GPU: an engine is built before it is known which plans
+// it will run.
+inline std::size_t needed_workspace(Unit unit, int B, int D) {
+    return with_unit(
+        unit, [=](auto kind) { return grid_workspace_numbers<decltype(kind)>(D, B, kMostRooms) * sizeof(float); });
+}
+
+}  // namespace vcdeploy

@@ -1,0 +1,123 @@
+"""What the subcommands of `vcdeploy bench` share: options, parsing of lists and ranges, the JSON output, SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from vcdeploy.errors import VcdeployError
+
+WIDTH = 200  # columns, more than any table takes
+WORSE = 4  # the exit code where something is slower than it was
+
+json_option = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the JSON document to this file, too; to a .jsonl file, add a line.",
+)  # fmt: skip
+compare_option = click.option(
+    "--compare", metavar="OLD.json", type=click.Path(path_type=Path, dir_okay=False),
+    help="List the ratios that differ from those of an earlier run; exit code 4 if one is worse.",
+)  # fmt: skip
+threshold_option = click.option(
+    "--threshold", type=click.FloatRange(0, min_open=True), metavar="PERCENT",
+    help="Ignore changes up to this. [default: 10]",
+)  # fmt: skip
+
+
+def command_line() -> str:
+    """The command as typed, for documents."""
+    return shlex.join(["vcdeploy", *sys.argv[1:]])
+
+
+def split(text: str | None) -> list[str]:
+    """The names of a list with commas."""
+    return [each.strip() for each in (text or "").split(",") if each.strip()]
+
+
+def listed(text: str, known: tuple[str, ...], option: str) -> list[str]:
+    """The names of a list with commas, in the order of `known`."""
+    wanted = split(text)
+    for each in wanted:
+        if each not in known:
+            raise VcdeployError(f"{option} has no {each!r}: choose from {', '.join(known)}, with commas in between")
+    if not wanted:
+        raise VcdeployError(f"{option} names nothing: choose from {', '.join(known)}")
+    return [each for each in known if each in wanted]
+
+
+def share_range(text: str) -> tuple[float, float]:
+    """LO:HI, or one number for both."""
+    low, _, high = text.partition(":")
+    try:
+        ends = float(low), float(high or low)
+    except ValueError:
+        ends = 0.0, 0.0
+    if not 0 < ends[0] <= ends[1] <= 1 or text.endswith(":"):
+        raise VcdeployError(
+            f"--share {text!r} is no range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
+        )
+    return ends
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the run as an error would: workers end and temporary files are removed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def put_out(document: dict[str, Any], json_file: Path | None) -> None:
+    """Print the document as the last line, and write the file that --json names."""
+    from vcdeploy.bench import jsonl
+
+    try:
+        if json_file is not None:
+            jsonl.save(json_file, document)
+            click.echo(f"wrote {json_file}", err=True)
+    except OSError as error:
+        raise VcdeployError(f"could not write {json_file}: {error.strerror or error}") from error
+    finally:
+        click.echo(json.dumps(document, ensure_ascii=False))
+
+
+def read_old(file: Path | None, threshold: float | None) -> dict[str, Any] | None:
+    """The document to compare with, read before anything is measured."""
+    from vcdeploy.bench import compare
+
+    if file is None and threshold is not None:
+        raise VcdeployError("--threshold is for --compare OLD.json: give that, too, or leave it out")
+    return None if file is None else compare.read(file)
+
+
+def print_comparison(old: dict[str, Any] | None, new: dict[str, Any], threshold: float | None) -> None:
+    """Print what has changed; exit with WORSE if something is slower by more than the threshold."""
+    if old is None:
+        return
+    from rich.console import Console
+
+    from vcdeploy.bench import compare
+
+    found = compare.compare(old, new, compare.THRESHOLD if threshold is None else threshold / 100)
+    console = Console(highlight=False)
+    console.width = max(console.width, WIDTH)
+    console.print(compare.table(found, old["date"], new["date"]))
+    for line in compare.remarks(found):
+        console.print(line, markup=False)
+    if found.regressions:
+        raise SystemExit(WORSE)

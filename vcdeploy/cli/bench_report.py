@@ -1,0 +1,64 @@
+"""`vcdeploy bench report`: everything measured, as Markdown, HTML and JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vcdeploy.cli.bench_options import (
+    command_line,
+    compare_option,
+    ended_by_sigterm,
+    print_comparison,
+    read_old,
+    split,
+    threshold_option,
+)
+
+FOLDER = "vcdeploy-report"
+DIM, ROUNDS = 1024, 10  # vcdeploy.bench.full has them, too, and is slow to import
+
+
+@click.command()
+@click.option("-o", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), default=FOLDER,
+              show_default=True, help="Folder of the report.")  # fmt: skip
+@click.option("--parts", metavar="NAMES", help="Only these parts, with commas in between; others can follow later.")
+@click.option("--dim", type=click.IntRange(2, 16384), default=DIM, show_default=True, help="Largest state size.")
+@click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds per visit.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and symbols.")
+@compare_option
+@threshold_option
+def report(
+    folder: Path,
+    parts: str | None,
+    dim: int,
+    rounds: int,
+    seed: int,
+    compare: Path | None,
+    threshold: float | None,
+) -> None:
+    """Measure units, precisions, sizes, batches, threads and backends, and write a report.
+
+    Also: cost against D and m, cold caches and the latency tail. The models have random weights. Writes report.md,
+    report.html and report.json. Takes about seven minutes; after Ctrl-C, the same command continues.
+    """
+    from rich.console import Console
+
+    from vcdeploy.bench import full, summary
+
+    old = read_old(compare, threshold)
+    try:
+        with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+            document = full.run(
+                folder, dim=dim, rounds=rounds, seed=seed, only=split(parts), command=command_line(),
+                tell=status.update,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        click.echo(f"stopped; {folder} has {full.done(folder)} of the runs, and the same command continues", err=True)
+        raise
+    for file in summary.write(document, folder):
+        click.echo(f"wrote {file}", err=True)
+    for line in summary.in_short(document):
+        click.echo(line)
+    print_comparison(old, document, threshold)

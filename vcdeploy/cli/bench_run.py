@@ -1,0 +1,133 @@
+"""`vcdeploy bench run`: how fast a model runs, against dense ones of its size, all in one interleaved run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vcdeploy import zoo
+from vcdeploy.cli.bench_options import (
+    WIDTH,
+    command_line,
+    compare_option,
+    ended_by_sigterm,
+    json_option,
+    listed,
+    print_comparison,
+    put_out,
+    read_old,
+    share_range,
+    split,
+    threshold_option,
+)
+from vcdeploy.cli.model import ModelName
+from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import VARIABLE_UNITS
+
+SCENARIOS = ("step", "sequence", "generate")
+ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to import
+
+
+@click.command()
+@click.argument("model", required=False, type=ModelName())
+@click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Of a synthetic model: the unit. [default: vcgru]")
+@click.option("--dim", type=click.IntRange(2, 16384), help="Of a synthetic model: the state size. [default: 1024]")
+@click.option("--share", metavar="LO:HI",
+              help="Of a synthetic model: m, spread over the symbols, or a number. [default: 0.2:0.6]")  # fmt: skip
+@click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
+              help="With MODEL: a file for it to read. [default: self-generated text]")  # fmt: skip
+@click.option("--scenario", metavar="NAMES", default=",".join(SCENARIOS), show_default=True,
+              help="What to measure, with commas in between.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Symbols per sequence.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
+              help="Batch size of step and sequence.")  # fmt: skip
+@click.option("--engines", metavar="NAMES",
+              help="Only engines with these names or prefixes, and the baseline. [default: all]")  # fmt: skip
+@click.option("--precision", metavar="NAMES", default="f32,f16,bf16,int8", show_default=True,
+              help="Precisions of the native engines.")  # fmt: skip
+@click.option("--baseline", metavar="NAME",
+              help="What ratios refer to. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads per engine.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
+              help="Where to measure; cuda needs a GPU, and has other engines.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), help=f"[default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
+@click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute, and noisier.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+              help="Seed of weights, symbols and samples.")  # fmt: skip
+@json_option
+@compare_option
+@threshold_option
+def run(
+    model: str | None,
+    unit: str | None,
+    dim: int | None,
+    share: str | None,
+    text: Path | None,
+    scenario: str,
+    steps: int,
+    batch: int,
+    engines: str | None,
+    precision: str,
+    baseline: str | None,
+    threads: int,
+    device: str,
+    rounds: int | None,
+    quick: bool,
+    seed: int,
+    json_file: Path | None,
+    compare: Path | None,
+    threshold: float | None,
+) -> None:
+    """Measure how fast MODEL runs, beside dense models of its size.
+
+    MODEL is a pretrained model (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A pretrained
+    model takes precedence over a file of its name, which is ./english. [default: english] With --unit, --dim or --share
+    instead of MODEL the model is synthetic: random weights and a known m. All are whole language models, in ONNX
+    Runtime, PyTorch and, where installed, OpenVINO.
+
+    Each engine runs in its own process; in each round each runs every scenario once, one at a time. A ratio is the
+    median over the rounds, each taken within one round. The last line of the output is one JSON document.
+
+    With --device cuda: TensorRT with our plugin, beside cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units;
+    wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
+    """
+    from rich.console import Console
+
+    from vcdeploy.bench import report
+    from vcdeploy.bench.run import DIM, UNIT, need_gpu
+    from vcdeploy.bench.run import bench as measure
+    from vcdeploy.spec import PRECISIONS
+
+    if model is not None and model.endswith(".json"):
+        raise VcdeployError(
+            f"{model} is the JSON of a run, not a model: compare it with `vcdeploy bench compare OLD.json {model}`"
+        )
+    old = read_old(compare, threshold)
+    if device == "cuda":
+        need_gpu()
+    scenarios = listed(scenario, SCENARIOS, "--scenario")
+    precisions = listed(precision, tuple(PRECISIONS), "--precision")
+    synthetic = [
+        option for option, value in {"--unit": unit, "--dim": dim, "--share": share}.items() if value is not None
+    ]
+    if model is not None and synthetic:
+        raise VcdeployError(f"{synthetic[0]} is for a synthetic model, and {model} is given: leave one out")
+    if text is not None and synthetic:
+        raise VcdeployError(
+            f"--text is for a trained MODEL, and {synthetic[0]} asks for a synthetic one: leave one out"
+        )
+    if not synthetic:
+        model = model or zoo.DEFAULT
+    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        document = measure(
+            model, unit=unit or UNIT, dim=dim or DIM, share=share_range(share or "0.2:0.6"), text=text,
+            scenarios=scenarios, steps=steps, batch=batch, engines=split(engines), precisions=precisions,
+            baseline=baseline, threads=threads, device=device, quick=quick, rounds=rounds, seed=seed,
+            command=command_line(), tell=status.update,
+        )  # fmt: skip
+    console = Console(highlight=False)
+    console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no figure is lost
+    report.show(document, console)
+    put_out(document, json_file)
+    print_comparison(old, document, threshold)

@@ -1,0 +1,85 @@
+"""`vcdeploy sample` with a model of music: tunes as notation, MIDI, scores or sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy.cli.output import write_file
+from vcdeploy.cli.strip import compute_stream
+from vcdeploy.cli.tally import Tally, m_of
+from vcdeploy.music import notation
+from vcdeploy.music.opening import field_symbol, open_tune
+from vcdeploy.music.rendering import WRITERS
+from vcdeploy.runtime import Model, Sampling
+from vcdeploy.runtime.sampling import choose
+from vcdeploy.vocabulary import Vocabulary
+
+
+def _pick(model: Model, seed: int, temperature: float) -> Callable[[Sequence[int], NDArray[np.intp]], int]:
+    """Draws one of the candidates by the model's distribution after the ids so far."""
+    random = np.random.default_rng([seed, 1])  # not the draws that generate makes from the seed
+
+    def pick(so_far: Sequence[int], candidates: NDArray[np.intp]) -> int:
+        ids = np.array(so_far, np.int64).reshape(-1, 1)
+        logits = model.run(ids)[0][-1, 0] if len(ids) else np.zeros(len(model.vocab))
+        return int(candidates[choose(logits[candidates], random.random(), Sampling(temperature))])
+
+    return pick
+
+
+def write_tunes(
+    model: Model,
+    start: list[int],
+    meter: str | None,
+    key: str | None,
+    length: int,
+    settings: Sampling,
+    seeds: range,
+    format_: str,
+    output: Path | None,
+    show_compute: bool,
+    tally: Tally,
+) -> None:
+    vocab, pages = model.vocab, list[str]()
+    end = vocab.symbols.index(notation.END) if notation.END in vocab.symbols else None
+    fields = field_symbol(meter, "meter", vocab), field_symbol(key, "key", vocab)
+    for number, seed in enumerate(seeds, 1):
+        prime, begins = open_tune(vocab, start, *fields, _pick(model, seed, temperature=settings.temperature))
+        sampling = replace(settings, seed=seed)
+        made = list(tally.sample_with_m(model, prime, length, sampling, end))
+        if made[-1][0] != end:
+            click.echo(f"the tune of seed {seed} has no end after {length} symbols: give a larger --length", err=True)
+        ids = [*prime[begins:].tolist(), *(id_ for id_, _ in made)]
+        tune = notation.repaired([vocab.symbols[id_] for id_ in ids if id_ != end])
+        title = f"Sample {number}, seed {seed}"
+        if show_compute:
+            _show_tune(vocab, ids, [*m_of(model, prime)[begins:], *(m for _, m in made)])
+        elif format_ == "abc":
+            pages.append(notation.to_abc(tune, title, number))
+            if output is None:
+                click.echo(("\n" if number > 1 else "") + pages[-1], nl=False)
+        elif output is not None:
+            file = output.with_stem(f"{output.stem}-{number}") if len(seeds) > 1 else output
+            write_file(file, WRITERS[format_](tune, title))
+    if output is not None and pages:
+        write_file(output, "\n".join(pages).encode())
+
+
+def _show_tune(vocab: Vocabulary, ids: Sequence[int], fractions: Sequence[float]) -> None:
+    """A tune's symbols with the m of each, four bars per line."""
+    stream, bars = compute_stream(), 0
+    for id_, m in zip(ids, fractions, strict=True):
+        symbol = vocab.symbols[id_]
+        stream.write(symbol, m)
+        bars += notation.role(symbol) == "bar"
+        last = symbol == notation.END or (bars == 4 and notation.role(symbol) == "bar")
+        bars = 0 if last else bars
+        stream.write("\n" if last else " ")
+    stream.end()
+    stream.explain()

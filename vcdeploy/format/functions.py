@@ -1,0 +1,159 @@
+"""The ops VCRNN, VCGRU and VCLSTM as ONNX functions: a Scan over T with standard ops, for any stock runtime.
+
+A model that carries them needs no library; a runtime that has a kernel for the op uses the kernel instead.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from onnx import FunctionProto, ModelProto, NodeProto, checker, helper, shape_inference
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.format.nodes import Nodes
+from vcdeploy.format.steps import Int8, Matrix, Scheduler, advance, weights_of_step
+from vcdeploy.spec import UNITS, VARIABLE_UNITS
+
+DOMAIN = "vcdeploy"
+OP_VERSION = 1
+OPS = {UNITS[name].op: name for name in VARIABLE_UNITS}
+OLDEST_OPSET = 18  # Split by the number of parts
+WEIGHTS = ["U", "V", "u", "v", "b"]
+LEVELS = "activation_levels"
+
+
+def op_inputs(unit: str) -> list[str]:
+    """The inputs of the op, in order (docs/design.md, section 2)."""
+    return ["X", "H0", *WEIGHTS, *(f"{row.upper()}0" for row in UNITS[unit].state[1:])]
+
+
+def op_outputs(unit: str) -> list[str]:
+    return ["Y", "H", "M", *(row.upper() for row in UNITS[unit].state[1:])]
+
+
+def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:
+    """The attributes of an op node; levels, those of an activation, for int8 only. TensorRT's parser prefers a plugin
+    to the function only where both plugin_version and plugin_namespace are written out."""
+    attributes = {
+        "sharpness": sharpness,
+        "epsilon": epsilon,
+        "plugin_version": "1",
+        "plugin_namespace": "",
+    }
+    return attributes if levels is None else {**attributes, LEVELS: levels}
+
+
+def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
+    """The body of one op type, for the given version of the standard ops; rounded: that of nodes with LEVELS."""
+    unit = OPS[op]
+    before = Nodes()
+    sharpness, epsilon = before.function_attribute("sharpness"), before.function_attribute("epsilon")
+    int8 = Int8.prepare(before, before.function_attribute(LEVELS, whole=True)) if rounded else None
+    scheduler = Scheduler.prepare(before, "u", "v", "b", sharpness, epsilon)
+    U, V = (int8.matrix(before, name) if int8 else Matrix(name) for name in ("U", "V"))
+    weights = weights_of_step(before, unit, U, V)
+
+    state = list(UNITS[unit].state)
+    body = Nodes("step_")
+    m = scheduler.update_fraction(body, "x", "h", int8)
+    of_input = int8.of_input(body, "x") if int8 else ("", "")
+    after = advance(body, unit, scheduler, scheduler.mask(body, m, int8), "x", state, weights, int8, of_input)
+    y = body.add("Identity", after[0])
+    step = body.graph("step", [*state, "x"], [*after, y, m])
+    initial = [f"{part.upper()}0" for part in state]
+    final = [part.upper() for part in state]
+    before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=step, num_scan_inputs=1)
+    defaults = {name: value for name, value in op_attributes(0, 0).items() if name.startswith("plugin")}
+    return helper.make_function(
+        DOMAIN,
+        op,
+        op_inputs(unit),
+        op_outputs(unit),
+        before.nodes,
+        [helper.make_opsetid("", opset)],
+        attributes=["sharpness", "epsilon", *([LEVELS] if rounded else [])],
+        attribute_protos=[helper.make_attribute(name, value) for name, value in defaults.items()],
+        doc_string=f"{op} over a sequence, computed densely: docs/design.md, section 1, of vcdeploy.",
+    )
+
+
+def attach_functions(model: ModelProto) -> ModelProto:
+    """Give a model the body of every vcdeploy op it uses, in place; the same model comes back.
+
+    For networks of your own: `torch.onnx.export(network, …, dynamo=True).model_proto` holds op nodes only.
+
+    >>> onnx.save(attach_functions(program.model_proto), "network.onnx")
+    """
+    used = used_ops(model)
+    if not used:
+        raise VcdeployError(
+            "the model has no op of the domain vcdeploy, so there is nothing to attach: "
+            "export a network that contains a VCRNN, VCGRU or VCLSTM with torch.onnx.export(..., dynamo=True)"
+        )
+    if unknown := used - OPS.keys():
+        raise VcdeployError(
+            f"the model uses {', '.join(sorted(unknown))} of the domain vcdeploy, which this version does not know "
+            f"(it knows {', '.join(OPS)}): export it again with this version"
+        )
+    versions = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+    opset = versions.get("ai.onnx", 0)
+    if opset < OLDEST_OPSET:
+        raise VcdeployError(
+            f"the model has opset {opset}, but the functions need {OLDEST_OPSET} or newer: "
+            f"export it again with opset_version={OLDEST_OPSET}"
+        )
+    if versions.setdefault(DOMAIN, OP_VERSION) != OP_VERSION:
+        raise VcdeployError(
+            f"the model wants version {versions[DOMAIN]} of the domain vcdeploy; this is version {OP_VERSION}"
+        )
+    if DOMAIN not in (each.domain for each in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(DOMAIN, OP_VERSION))
+    present = {each.name for each in model.functions if each.domain == DOMAIN}
+    model.functions.extend(function(op, opset, _rounds(model, op)) for op in sorted(used - present))
+    model.ir_version = max(model.ir_version, 9)  # the first with default attributes of functions
+    return model
+
+
+def used_ops(model: ModelProto) -> set[str]:
+    """The op types of our domain in a model, nested graphs and functions included."""
+    return {node.op_type for node in _op_nodes(model)}
+
+
+def levels_of_ops(model: ModelProto) -> set[int | None]:
+    """The attribute LEVELS of our ops in a model; None where one has none."""
+    return {
+        next((each.i for each in node.attribute if each.name == LEVELS), None)
+        for node in _op_nodes(model)
+        if node.op_type in OPS
+    }
+
+
+def _rounds(model: ModelProto, op: str) -> bool:
+    """Whether the nodes of an op type round activations: all of them or none, since they share a body."""
+    kinds = {any(each.name == LEVELS for each in node.attribute) for node in _op_nodes(model) if node.op_type == op}
+    if len(kinds) > 1:
+        raise VcdeployError(
+            f"some {op} nodes of the model have the attribute {LEVELS}, which int8 needs, and some don't, "
+            "but one function serves them all: give it to all of them or to none"
+        )
+    return kinds.pop()
+
+
+def _op_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """The nodes of our domain in a model, nested graphs and functions included."""
+    for nodes in (model.graph.node, *(each.node for each in model.functions)):
+        yield from _own(nodes)
+
+
+def _own(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    for node in nodes:
+        if node.domain == DOMAIN:
+            yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _own(graph.node)
+
+
+def check(model: ModelProto) -> None:
+    """onnx's own full check, and shape inference that must find no contradiction."""
+    checker.check_model(model, full_check=True)
+    shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)

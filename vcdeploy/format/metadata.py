@@ -1,0 +1,46 @@
+"""What a model file says of itself in its metadata (docs/design.md, section 2): the description and the vocabulary."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import UNITS
+from vcdeploy.vocabulary import Vocabulary
+
+EXPORT_AGAIN = "export it again with `vcdeploy export`"
+
+
+def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Unit, dim, layers, sharpness, epsilon, precision, kind, …"""
+    if "vcdeploy.config" not in metadata or "vcdeploy.vocab" not in metadata:
+        raise VcdeployError(
+            f"{name} is an ONNX file, but no vcdeploy model: its metadata lacks vcdeploy.config or vcdeploy.vocab. "
+            "Models of other origin run in ONNX Runtime itself."
+        )
+    try:
+        config = json.loads(metadata["vcdeploy.config"])
+        unit = UNITS.get(config["unit"])
+        sound = (
+            unit is not None
+            and unit.exports
+            and all(type(config[key]) is int and config[key] > 0 for key in ("dim", "layers"))
+        )
+        if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():
+            raise ValueError(f"{metadata['vcdeploy.config'][:200]}")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise VcdeployError(
+            f"the vcdeploy.config of {name} is incomplete or invalid ({error}): {EXPORT_AGAIN}"
+        ) from error
+    return dict(config)
+
+
+def read_vocabulary(metadata: Mapping[str, str], config: Mapping[str, Any], name: str) -> Vocabulary:
+    """Its symbols; config is its description."""
+    try:
+        symbols = json.loads(metadata["vcdeploy.vocab"])
+        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+            raise ValueError("it is no list of strings")
+        return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
+    except (TypeError, ValueError, RecursionError, VcdeployError) as error:
+        raise VcdeployError(f"the vcdeploy.vocab of {name} is unusable ({error}): {EXPORT_AGAIN}") from error

@@ -1,0 +1,62 @@
+"""An exported model as TensorRT builds it: the ops as plugin nodes, without function bodies.
+
+Without a body nothing but the plugin can run an op. U and V stored in float16 reach it as they are: a network of
+TensorRT 11 is strongly typed, and half precision must be in the tensors' types. Everything else stays float32. The
+domain is the one that ONNX Runtime's TensorRT provider asks for; TensorRT itself looks at the op type alone.
+"""
+
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.format.functions import DOMAIN, OP_VERSION, check, used_ops
+from vcdeploy.spec import TENSORRT_PRECISIONS
+
+PLUGIN_DOMAIN = "trt.plugins"
+MATRICES = (2, 3)  # the places of U and V among the op's inputs
+
+
+def plugin_graph(model: ModelProto) -> ModelProto:
+    """The variant of a model for TensorRT; the model itself stays as it is. One without our ops is copied."""
+    variant = ModelProto()
+    variant.CopyFrom(model)
+    if not used_ops(model):
+        return variant
+    kept = [each for each in variant.functions if each.domain != DOMAIN]
+    del variant.functions[:]
+    variant.functions.extend(kept)
+    makers = {output: node for node in variant.graph.node for output in node.output}
+    types = {each.name: each.data_type for each in variant.graph.initializer}
+    for node in variant.graph.node:
+        if node.domain == DOMAIN:
+            node.domain = PLUGIN_DOMAIN
+            for place in MATRICES:
+                node.input[place] = _narrow(node.input[place], makers, types)
+    _drop_unused(variant)
+    for opset in variant.opset_import:
+        if opset.domain == DOMAIN:
+            opset.CopyFrom(helper.make_opsetid(PLUGIN_DOMAIN, OP_VERSION))
+    check(variant)
+    return variant
+
+
+def _narrow(value: str, makers: dict[str, NodeProto], types: dict[str, int]) -> str:
+    """The initializer behind a matrix: itself, or what was stored in float16 and is cast in the graph."""
+    maker = makers.get(value)
+    if maker is None:
+        return value
+    stored = types.get(maker.input[0]) if maker.op_type == "Cast" else None
+    if stored != TensorProto.FLOAT16:
+        precisions = " or ".join(TENSORRT_PRECISIONS)
+        raise VcdeployError(
+            f"the TensorRT plugin takes matrices in {precisions}, and {value} is stored otherwise: "
+            f"export with --precision {precisions}"
+        )
+    return str(maker.input[0])
+
+
+def _drop_unused(model: ModelProto) -> None:
+    """Take out the casts that nothing reads any more."""
+    read = {name for node in model.graph.node for name in node.input} | {each.name for each in model.graph.output}
+    kept = [node for node in model.graph.node if node.op_type != "Cast" or set(node.output) & read]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)

@@ -1,0 +1,324 @@
+"""The TensorRT backend: an engine of `vcdeploy export --trt` behind the common interface.
+
+The state stays on the GPU from step to step. A decoding step is one CUDA graph: the token in, the engine, the new state
+over the old one, logits and m out. The logits come to the host because the draw is made there: the same seed gives the
+same text on every backend.
+
+Not run on a GPU yet: the tests hold its names and arguments to the real TensorRT 11 and run it on a stand-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy import extras
+from vcdeploy.errors import VcdeployError
+from vcdeploy.gpu import cuda, plan, plugin_files
+from vcdeploy.runtime.sampling import Sampling, Token, draw
+from vcdeploy.runtime.sources import CheckpointSource, Source
+from vcdeploy.spec import UNITS, is_variable
+
+if TYPE_CHECKING:
+    from vcdeploy.vocabulary import Vocabulary
+
+STEP, SEQUENCE = 0, 1  # the optimisation profiles: T = 1, and T as the export's --steps has it
+INPUTS, OUTPUTS = ("tokens", "state"), ("logits", "state_out", "compute")
+TYPES = {"tokens": np.int64, "state": np.float32, "logits": np.float32, "state_out": np.float32, "compute": np.float32}
+SHOWN = 3  # of TensorRT's own errors
+
+Shape = tuple[int, ...]
+
+
+def import_tensorrt() -> Any:
+    extras.require("tensorrt", for_="the tensorrt backend")
+    import tensorrt
+
+    return tensorrt
+
+
+def collecting_logger(trt: Any) -> Any:
+    """A logger that prints nothing and keeps what TensorRT calls an error, in `errors`."""
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+
+        def log(self, severity: Any, msg: str) -> None:
+            if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
+                self.errors.append(msg.strip())
+
+        def said(self) -> str:
+            """The first errors, for a message: the others mostly follow from them."""
+            return "; ".join(dict.fromkeys(self.errors[:SHOWN])) or "it said nothing"
+
+    return Logger()
+
+
+def create(kind: Any, logger: Any, version: str) -> Any:
+    """TensorRT's Builder or Runtime."""
+    try:
+        return kind(logger)
+    except TypeError as error:  # pybind11's word for a null pointer
+        raise VcdeployError(f"TensorRT {version} can't start here ({logger.said()}): {cuda.NO_GPU}") from error
+
+
+@dataclass
+class _Reading:
+    """One sequence of calls; state: where it stands, [S, B, D], while the GPU holds another's. None is zeros."""
+
+    batch: int
+    state: NDArray[np.float32] | None = None
+
+
+class _Lane:
+    """An execution context on one optimisation profile, and its tensors on the GPU and, pinned, on the host."""
+
+    def __init__(self, engine: Any, profile: int, stream: cuda.Stream) -> None:
+        self.context, self._stream = engine.create_execution_context(), stream
+        if self.context is None or not self.context.set_optimization_profile_async(profile, stream.handle):
+            raise VcdeployError(f"TensorRT can't prepare profile {profile} of the engine: is the GPU's memory full?")
+        stream.wait()
+        self.shape: tuple[int, int] | None = None
+        self.graph: cuda.Graph | None = None
+        self.host: dict[str, NDArray[Any]] = {}
+        self._pinned: dict[str, cuda.Memory] = {}
+        self._gpu: dict[str, cuda.Memory] = {}
+        self._sizes: dict[str, int] = {}
+
+    def take(self, T: int, B: int, shapes: Mapping[str, Shape], states: Mapping[str, cuda.Memory]) -> None:
+        """Be ready for calls of that size. states: the memory of state and state_out, which all lanes share."""
+        if self.shape == (T, B):
+            return
+        self.graph, self.shape = None, None
+        for name, shape in shapes.items():
+            size = self._sizes[name] = prod(shape) * np.dtype(TYPES[name]).itemsize
+            memory = states.get(name)
+            if memory is None:
+                if name not in self._gpu or self._gpu[name].size < size:
+                    self._gpu[name], self._pinned[name] = cuda.Memory(size), cuda.Memory(size, pinned=True)
+                self.host[name] = self._pinned[name].array(shape, TYPES[name])
+                memory = self._gpu[name]
+            if not self.context.set_tensor_address(name, memory.address):
+                raise VcdeployError(f"the engine has no tensor {name}")
+            if name in INPUTS and not self.context.set_input_shape(name, shape):
+                raise VcdeployError(f"the engine refuses {name} of the shape {list(shape)}")
+        if unknown := self.context.infer_shapes():
+            raise VcdeployError(f"the engine does not know the shapes of {', '.join(unknown)}")
+        self.shape = (T, B)
+
+    def send(self, name: str) -> None:
+        """An input, from the host."""
+        self._stream.copy(self._gpu[name].address, self._pinned[name].address, self._sizes[name])
+
+    def fetch(self, name: str) -> None:
+        """An output, to the host."""
+        self._stream.copy(self._pinned[name].address, self._gpu[name].address, self._sizes[name])
+
+
+class TensorRtModel:
+    """An engine, on the first GPU."""
+
+    backend = "tensorrt"
+
+    def __init__(
+        self,
+        content: bytes,
+        folder: Path,
+        ranges: Mapping[str, Sequence[int]],
+        config: dict[str, Any],
+        vocab: Vocabulary,
+        graphs: bool = True,
+    ) -> None:
+        """content: the plan. folder: the bundle it is for. ranges: the least, best and most "steps" and "batch" of it.
+
+        graphs: False to launch every step by itself, for tests and comparisons.
+        """
+        trt = import_tensorrt()
+        self.name, self.config, self.vocab = str(folder), config, vocab
+        self.device = cuda.device()
+        self._ranges = {name: tuple(ranges[name]) for name in ("steps", "batch")}
+        self._logger = collecting_logger(trt)
+        self._runtime, self._engine, self._plugin = self._start(trt, content)
+        self._check_tensors()
+        self.stream = cuda.Stream()
+        self._lanes = [_Lane(self._engine, profile, self.stream) for profile in (STEP, SEQUENCE)]
+        self._rows = config["layers"] * UNITS[config["unit"]].state_rows
+        most = self._rows * self._ranges["batch"][2] * config["dim"] * 4
+        self._states = {name: cuda.Memory(most) for name in ("state", "state_out")}
+        self._pinned_state = cuda.Memory(most, pinned=True)
+        self._holder: _Reading | None = None
+        self._graphs, self._graph_fault = graphs, "" if graphs else "not asked for"
+        self._capture(self._ranges["batch"][0])
+
+    @classmethod
+    def open(cls, folder: Path, config: dict[str, Any], vocab: Vocabulary) -> TensorRtModel:
+        """The engine in a bundle, which must be one for this machine."""
+        content, section = plan.read_plan(folder, cuda.device(), import_tensorrt().__version__)
+        return cls(content, folder, section["ranges"], config, vocab)
+
+    @property
+    def detail(self) -> str:
+        """The GPU, where the plugin came from, and whether a step is a CUDA graph."""
+        graph = "CUDA graph" if not self._graph_fault else f"no CUDA graph: {self._graph_fault}"
+        return f"{self.device.name}, {self._plugin}, {graph}"
+
+    def run(
+        self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
+
+        position is for backends whose units must know it; these do not.
+        """
+        self._enter(_Reading(tokens.shape[1], state))
+        parts = [(logits.copy(), m.copy()) for logits, m in self._pieces(tokens)]
+        after = self._state_on_host()
+        self._holder = None  # the state was handed over
+        logits, m = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return logits, after, m
+
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
+        """The tokens of vcdeploy.runtime.sampling.generate; only logits and m leave the GPU."""
+        random, reading = sampling.uniforms(), _Reading(1)
+        tokens = np.asarray(prime, np.int64).reshape(-1, 1)
+        for _ in range(length):
+            self._enter(reading)
+            for logits, m in self._pieces(tokens):
+                last = logits[-1, 0], m[-1, 0]
+            token = draw(*last, random.random(), sampling)
+            yield token
+            tokens = np.array([[token.id]], np.int64)
+
+    def _start(self, trt: Any, content: bytes) -> tuple[Any, Any, str]:
+        """The runtime, the engine, and where its plugin came from."""
+        runtime = create(trt.Runtime, self._logger, trt.__version__)
+        runtime.engine_host_code_allowed = True  # the plugin within the plan is such code
+        engine = runtime.deserialize_cuda_engine(content)
+        where = "plugin of the plan" if is_variable(self.config["unit"]) else "no plugin"
+        library = plugin_files.library()
+        if engine is None and library is not None:
+            runtime.get_plugin_registry().load_library(str(library))
+            engine, where = runtime.deserialize_cuda_engine(content), "installed plugin"
+        if engine is None:
+            raise VcdeployError(
+                f"TensorRT {trt.__version__} can't load the engine in {self.name} ({self._logger.said()}): "
+                f"run {plan.rebuild_command(Path(self.name))}"
+            )
+        return runtime, engine, where
+
+    def _check_tensors(self) -> None:
+        names = {self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)}
+        if names != {*INPUTS, *OUTPUTS}:
+            raise VcdeployError(
+                f"the engine in {self.name} has the tensors {', '.join(sorted(names))}, not "
+                f"{', '.join((*INPUTS, *OUTPUTS))}: run {plan.rebuild_command(Path(self.name))}"
+            )
+
+    def _shapes(self, T: int, B: int) -> dict[str, Shape]:
+        state = (self._rows, B, self.config["dim"])
+        return {
+            "tokens": (T, B), "state": state, "logits": (T, B, len(self.vocab)), "state_out": state,
+            "compute": (T, B, self.config["layers"]),
+        }  # fmt: skip
+
+    def _enter(self, reading: _Reading) -> None:
+        """Make the GPU's state that of a reading; another's that was there is kept on the host."""
+        low, _, high = self._ranges["batch"]
+        if not low <= reading.batch <= high:
+            raise VcdeployError(
+                f"the engine in {self.name} takes {low} to {high} sequences at once, not {reading.batch}: run "
+                f"{plan.rebuild_command(Path(self.name))} --batch {low}:{low}:{max(high, reading.batch)}"
+            )
+        if self._holder is reading:
+            return
+        if self._holder is not None:
+            self._holder.state = self._state_on_host()
+        self._holder = reading
+        shape = (self._rows, reading.batch, self.config["dim"])
+        size = prod(shape) * 4
+        if reading.state is None:
+            self.stream.clear(self._states["state"].address, size)
+        else:
+            self._pinned_state.array(shape, np.float32)[...] = reading.state
+            self.stream.copy(self._states["state"].address, self._pinned_state.address, size)
+            self.stream.wait()  # the pinned memory may be wanted again
+            reading.state = None
+
+    def _state_on_host(self) -> NDArray[np.float32]:
+        assert self._holder is not None
+        shape = (self._rows, self._holder.batch, self.config["dim"])
+        self.stream.copy(self._pinned_state.address, self._states["state"].address, prod(shape) * 4)
+        self.stream.wait()
+        return self._pinned_state.array(shape, np.float32).copy()
+
+    def _pieces(self, tokens: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Logits and m of tokens [T, B], in as many pieces as the profiles need; each piece overwrites the last."""
+        low, _, high = self._ranges["steps"]
+        while len(tokens):
+            T = min(len(tokens), high) if len(tokens) >= low else 1
+            piece, tokens = tokens[:T], tokens[T:]
+            lane = self._lanes[STEP if T == 1 else SEQUENCE]
+            lane.take(T, piece.shape[1], self._shapes(T, piece.shape[1]), self._states)
+            lane.host["tokens"][...] = piece
+            if T == 1 and lane.graph is None and self._graphs and not self._graph_fault:
+                self._capture(piece.shape[1])
+            if T == 1 and lane.graph is not None:
+                lane.graph.launch()
+            else:
+                self._launch(lane)
+            self.stream.wait()
+            yield lane.host["logits"], lane.host["compute"]
+
+    def _launch(self, lane: _Lane) -> None:
+        """Put one call on the stream: tokens in, the engine, the new state over the old one, logits and m out."""
+        lane.send("tokens")
+        if not lane.context.execute_async_v3(self.stream.handle):
+            raise VcdeployError(f"TensorRT can't run the engine in {self.name}: {self._logger.said()}")
+        assert lane.shape is not None
+        size = self._rows * lane.shape[1] * self.config["dim"] * 4
+        self.stream.copy(self._states["state"].address, self._states["state_out"].address, size)
+        lane.fetch("logits")
+        lane.fetch("compute")
+
+    def _capture(self, batch: int) -> None:
+        """The step of that many sequences as a CUDA graph. Where that fails, steps are launched one by one."""
+        if not self._graphs:
+            return
+        lane = self._lanes[STEP]
+        lane.take(1, batch, self._shapes(1, batch), self._states)
+        kept = None if self._holder is None else self._state_on_host()
+        tokens = lane.host["tokens"].copy()
+        lane.host["tokens"][...] = 0
+        self._launch(lane)  # after new shapes TensorRT wants one plain call first
+        self.stream.wait()
+        try:
+            with self.stream.captured() as made:
+                self._launch(lane)
+            (lane.graph,) = made
+        except VcdeployError as error:
+            self._graph_fault = str(error)
+        lane.host["tokens"][...] = tokens
+        if kept is not None:
+            holder, self._holder = self._holder, None
+            assert holder is not None
+            holder.state = kept
+            self._enter(holder)
+
+
+def start(source: Source, precision: str, threads: int, variant: str) -> TensorRtModel:
+    """The registry's entry point."""
+    if isinstance(source, CheckpointSource):
+        raise VcdeployError(
+            f"the tensorrt backend runs an engine, and {source.file} is a checkpoint: make one with "
+            f"`vcdeploy export {source.file} --trt`, and give the folder it writes"
+        )
+    for module in ("tensorrt", "cuda"):
+        extras.require(module, for_="the tensorrt backend")
+    return TensorRtModel.open(source.file.parent, source.config, source.vocab)

@@ -1,0 +1,125 @@
+"""The backends: what each one offers, and the registry that load, doctor, the export check and bench look them up in.
+
+A backend is one module with a function `start`, and one row in BACKENDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy import extras
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.spec import UNITS
+
+if TYPE_CHECKING:
+    from vcdeploy.runtime.sources import Source
+
+Arrays = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+
+
+class Backend(Protocol):
+    """A model on one backend."""
+
+    @property
+    def detail(self) -> str:
+        """Which variant runs: native's instruction set, ONNX Runtime's custom op or function body, the GPU, …"""
+
+    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
+
+        position: how many symbols came before; only the CRNN on bits needs it.
+        """
+
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
+        """`length` tokens after the prime, one by one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A backend in the registry.
+
+    module: where `start(source, precision, threads)` makes a Backend. requires: optional packages it needs.
+    variable, dense, crnn: the units it runs. repacks: whether it can change the precision of a file's weights.
+    """
+
+    name: str
+    module: str
+    requires: tuple[str, ...] = ()
+    variable: bool = True
+    dense: bool = True
+    crnn: bool = False
+    repacks: bool = False
+    gpu: bool = False
+
+    def runs(self, unit: str) -> bool:
+        if UNITS[unit].variable:
+            return self.variable
+        return self.dense if UNITS[unit].exports else self.crnn
+
+    def fault(self) -> str | None:
+        """Why the backend can't be used here; None if it can."""
+        for module in self.requires:
+            if not find_spec(module):
+                return f"{module} is not installed; run: {extras.install_command(module)}"
+        if self.name == "native":
+            return native_fault()
+        return None
+
+    def start(self, source: Source, precision: str, threads: int) -> Backend:
+        """The model on this backend; `start` of its module gets the part of the name after the colon, too."""
+        name, _, variant = self.name.partition(":")
+        for module in self.requires:
+            extras.require(module, for_=f"the {name} backend")
+        if (fault := self.fault()) is not None:
+            raise VcdeployError(
+                f"the {name} backend can't be used here ({fault}): `vcdeploy doctor` says how to fix it"
+            )
+        backend: Backend = import_module(self.module).start(source, precision, threads, variant)
+        return backend
+
+
+FUNCTION_BODY = "onnxruntime:function"  # ONNX Runtime without our custom op
+
+# In the order that `auto` tries them. GPU backends are never chosen by themselves.
+BACKENDS = {
+    row.name: row
+    for row in (
+        Row("native", "vcdeploy.runtime.native", dense=False, repacks=True),
+        Row("onnxruntime", "vcdeploy.runtime.onnxruntime", ("onnxruntime",)),
+        Row("torch", "vcdeploy.runtime.torch", ("torch",), crnn=True),
+        Row(FUNCTION_BODY, "vcdeploy.runtime.onnxruntime", ("onnxruntime",)),
+        # An engine of `vcdeploy export --trt`; ONNX Runtime's CUDA provider; its TensorRT provider with our plugin.
+        Row("tensorrt", "vcdeploy.gpu.tensorrt", gpu=True),
+        Row("onnxruntime:cuda", "vcdeploy.gpu.providers", ("onnxruntime",), gpu=True),
+        Row("onnxruntime:tensorrt", "vcdeploy.gpu.providers", ("onnxruntime",), gpu=True),
+    )
+}
+CHOICES = ("auto", *BACKENDS)
+
+
+def choose(unit: str) -> Row:
+    """The first backend that is installed and runs the unit."""
+    for row in BACKENDS.values():
+        if not row.gpu and row.runs(unit) and row.fault() is None:
+            return row
+    raise VcdeployError(
+        f"no backend here runs {unit}: install ONNX Runtime with {extras.install_command('onnxruntime')}, "
+        f"or PyTorch with {extras.install_command('torch')}; `vcdeploy doctor` shows what else is missing"
+    )
+
+
+def native_fault() -> str | None:
+    """Why the native module can't be used; None if it can."""
+    try:
+        import_module("vcdeploy._native")
+    except ImportError as error:
+        return str(error)
+    return None

@@ -1,0 +1,102 @@
+"""Model: what `vcdeploy.load` returns, the same on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.backends import Arrays, Backend
+from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.spec import UNITS
+from vcdeploy.vocabulary import Vocabulary
+
+
+@dataclass
+class Model:
+    """A model on one backend; what every backend offers, with the same checks and the same errors.
+
+    backend: the one that runs. config: the description the file carries (unit, dim, layers, sharpness, kind, …).
+    precision: that of the weights it runs with. runner: the backend's own object, for what only that backend has.
+    """
+
+    backend: str
+    config: dict[str, Any]
+    vocab: Vocabulary
+    precision: str
+    name: str
+    runner: Backend = field(repr=False)
+
+    @property
+    def detail(self) -> str:
+        """Which variant of the backend runs: native's instruction set, ONNX Runtime's custom op or function body, …"""
+        return self.runner.detail
+
+    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], compute (m) [T, B, layers].
+
+        Without a state it starts from zeros. position, how many symbols came before, matters to the CRNN on bits only.
+        """
+        tokens = np.asarray(tokens)
+        if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
+            raise VcdeployError(
+                f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
+            )
+        if self.backend != "native":  # which refuses foreign ids itself, in less time than NumPy takes to look
+            self._check_ids(tokens)
+        if state is not None:
+            state = np.ascontiguousarray(state, np.float32)
+            shape = (self._state_rows, tokens.shape[1], self.config["dim"])
+            if state.shape != shape:
+                raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
+        try:
+            outputs: Arrays = self.runner.run(np.ascontiguousarray(tokens, np.int64), state, position)
+        except VcdeployError:
+            self._check_ids(tokens)  # the same words whoever noticed
+            raise
+        return outputs
+
+    @cached_property
+    def _state_rows(self) -> int:
+        rows: int = UNITS[self.config["unit"]].state_rows * self.config["layers"]
+        return rows
+
+    def generate(
+        self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
+    ) -> Iterator[int]:
+        """`length` ids after those of the prime, one by one; the same seed gives the same ids on every backend.
+
+        sampling, or its fields as options: temperature, top_k, top_p, seed.
+
+        >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
+        """
+        return (token.id for token in self.stream(prime, length, sampling, **options))
+
+    def stream(
+        self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
+    ) -> Iterator[Token]:
+        """The symbols of generate, each with the m of its step and its log-probability."""
+        if isinstance(prime, str):
+            raise VcdeployError("the prime is text, and generate takes ids: give model.vocab.encode(prime)")
+        given = np.asarray(prime)
+        sampling = replace(sampling or Sampling(), **options)
+        if given.size == 0:
+            raise VcdeployError("sampling needs a prime of at least one symbol")
+        if length < 0:
+            raise VcdeployError(f"length must be 0 or more, not {length}")
+        if not np.issubdtype(given.dtype, np.integer):
+            raise VcdeployError(f"the prime must be integers, the ids of model.vocab.encode, not {given.dtype}")
+        ids = given.astype(np.int64).reshape(-1)
+        self._check_ids(ids)
+        return self.runner.generate(ids, length, sampling)
+
+    def _check_ids(self, ids: NDArray[Any]) -> None:
+        low, high = (ids.min(), ids.max()) if ids.size > 1 else (ids.item(), ids.item())
+        if low < 0 or high >= len(self.vocab):
+            outside = low if low < 0 else high
+            raise VcdeployError(f"there is no symbol {outside}; the ids of {self.name} are 0 to {len(self.vocab) - 1}")

@@ -1,0 +1,226 @@
+"""Where a model comes from: a name of the zoo, a model file, a checkpoint or the folder of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcdeploy import extras, zoo
+from vcdeploy.errors import VcdeployError
+from vcdeploy.format import metadata, reader
+from vcdeploy.spec import PRECISIONS, UNITS, is_variable
+from vcdeploy.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from vcdeploy.format.reader import Stored
+    from vcdeploy.training.checkpoint import Checkpoint
+    from vcdeploy.units import LanguageModel
+
+
+class Source(Protocol):
+    """A trained model that no backend runs yet.
+
+    config: its description (unit, dim, layers, sharpness, epsilon, kind, …).
+    """
+
+    file: Path
+    config: dict[str, Any]
+    vocab: Vocabulary
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The model as a checkpoint, to export it in another form."""
+
+    def weights(self) -> Mapping[str, Any]:
+        """The weights by name."""
+
+    def content(self) -> bytes:
+        """The model as the bytes of an ONNX file."""
+
+    def network(self) -> LanguageModel:
+        """The model in PyTorch."""
+
+
+def open_source(path: str | Path) -> Source:
+    """The model that `load` would run; its description is checked."""
+    file = find(path)
+    source: Source = OnnxSource(file) if holds_onnx(file) else CheckpointSource(file)
+    _check_description(source.config, file)
+    return source
+
+
+def find(path: str | Path) -> Path:
+    """The file that a string, which may be a name of the zoo, or a path means."""
+    if isinstance(path, str) and path in zoo.names():
+        return zoo.model_file(path)
+    file = Path(path)
+    if file.is_dir():
+        for name in ("best.safetensors", "last.safetensors", "model.onnx"):
+            if (file / name).is_file():
+                return file / name
+        raise VcdeployError(
+            f"{path} holds no best.safetensors, last.safetensors or model.onnx: "
+            "is it the folder of a run, or of `vcdeploy export --bundle`?"
+        )
+    if file.suffix == ".plan" and (model := file.with_name("model.onnx")).is_file():
+        return model  # which has the vocabulary; the engine lies beside it
+    if not file.is_file():
+        near = get_close_matches(str(path), zoo.names(), n=1)
+        raise VcdeployError(
+            f"no model at {path}: " + (f"did you mean {near[0]}? Otherwise " if near else "") + "give the file of "
+            "`vcdeploy export`, a checkpoint or the folder of `vcdeploy train`, or the name of a model that ships: "
+            + ", ".join(zoo.names())
+        )
+    return file
+
+
+def holds_onnx(file: Path) -> bool:
+    """By its name, or else by how it begins: a safetensors file has eight bytes of length, then JSON."""
+    if file.suffix in (".onnx", ".safetensors"):
+        return file.suffix == ".onnx"
+    with file.open("rb") as opened:
+        return opened.read(9)[8:] != b"{"
+
+
+def _check_description(config: dict[str, Any], file: Path) -> None:
+    """Raise where a value that a backend relies on is missing or of no use."""
+
+    def whole(value: Any) -> bool:
+        return type(value) is int and value > 0
+
+    def between(value: Any, most: float) -> bool:
+        return type(value) in (int, float) and 0 < value <= most
+
+    sound = {
+        "unit": config.get("unit") in tuple(UNITS),
+        "dim": whole(config.get("dim")),
+        "layers": whole(config.get("layers")),
+        "sharpness": between(config.get("sharpness"), 1e9),
+        "epsilon": between(config.get("epsilon"), 0.5),
+        "precision": config.get("precision", "f32") in tuple(PRECISIONS),
+    }
+    for key, fits in sound.items():
+        if not fits:
+            raise VcdeployError(
+                f"the description of {file} has {key} = {str(config.get(key))[:80]}, which no model has: "
+                "export it again with `vcdeploy export`, or use another checkpoint"
+            )
+
+
+class CheckpointSource:
+    """A checkpoint, and what each backend takes from it."""
+
+    def __init__(self, file: Path) -> None:
+        for module in ("torch", "safetensors"):
+            extras.require(module, for_="loading a checkpoint")
+        from vcdeploy.training import checkpoint
+
+        self.file = file
+        self.checkpoint: Checkpoint = checkpoint.read(file)
+        self.config, self.vocab = self.checkpoint.config, self.checkpoint.vocab
+
+    def weights(self) -> Mapping[str, Any]:
+        return self.checkpoint.model
+
+    def content(self) -> bytes:
+        from vcdeploy.format.graph import build
+
+        exported: bytes = build(self.checkpoint).SerializeToString()
+        return exported
+
+    def network(self) -> LanguageModel:
+        return self.checkpoint.build()
+
+
+def network_of(content: bytes, name: str) -> LanguageModel:
+    """PyTorch's network of an exported file's content, with the weights as they are stored."""
+    return OnnxSource(Path(name), content).network()
+
+
+class OnnxSource:
+    """An exported file, read without any runtime."""
+
+    def __init__(self, file: Path, content: bytes | None = None) -> None:
+        """content: that of the file, where it is known already."""
+        self.file = file
+        try:
+            self._content = file.read_bytes() if content is None else content
+            self._read = reader.read(self._content)
+        except OSError as error:
+            raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
+        except Exception as error:  # NumPy's, and those of onnx and its parser
+            raise VcdeployError(f"{file} is not a whole ONNX file ({error}): {metadata.EXPORT_AGAIN}") from error
+        self.config = metadata.read_config(self._read.metadata, str(file))
+        self.vocab = metadata.read_vocabulary(self._read.metadata, self.config, str(file))
+
+    def weights(self) -> Mapping[str, Stored]:
+        """The numbers of the file, which must be as many as its description says."""
+        weights = self._read.weights
+        try:
+            for name, size in self._sizes(weights):
+                if weights[name].values.size < size:
+                    raise ValueError(f"{name} has the shape {list(weights[name].shape)}")
+        except (KeyError, ValueError) as error:
+            raise VcdeployError(
+                f"the weights of {self.file} are missing or don't fit its description ({error}): "
+                "export it again with `vcdeploy export`"
+            ) from error
+        return weights
+
+    def _sizes(self, weights: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+        """What must be there at least: checked before a network of the described size is made."""
+        D = self.config["dim"]
+        for name in ("embedding", "output.weight"):
+            yield name, len(self.vocab) * D
+        numbers = {int(found[1]) for name in weights if (found := re.match(r"layers\.(\d+)\.", name))}
+        if len(numbers) != self.config["layers"] or max(numbers) != len(numbers) - 1:
+            raise ValueError(f"there are weights of {len(numbers)} layers, not {self.config['layers']}")
+        for number in numbers:
+            yield f"layers.{number}." + ("U" if is_variable(self.config["unit"]) else "R"), D * D
+
+    def content(self) -> bytes:
+        return self._content
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """What a checkpoint of this model would hold, as far as the file has it: to export it in another form."""
+        for module in ("torch", "safetensors"):
+            extras.require(module, for_="a model's weights in PyTorch")
+        from vcdeploy.training.checkpoint import Checkpoint
+
+        config = dict(self.config)
+        config.setdefault("dropout", 0.0)
+        return Checkpoint(config, self.vocab, self.network().state_dict(), {}, config.get("training") or {})
+
+    def network(self) -> LanguageModel:
+        import torch
+
+        from vcdeploy.format.dense import ORDER, torch_gates
+        from vcdeploy.units import LanguageModel
+
+        unit, dense = self.config["unit"], {"W": "weight_ih_l0", "R": "weight_hh_l0"}
+        parameters: dict[str, NDArray[np.float32]] = {}
+        for name, stored in self.weights().items():
+            array = stored.wide()
+            layer, _, part = name.rpartition(".")
+            if name == "embedding":
+                parameters["embedding.weight"] = array
+            elif layer.startswith("layers."):
+                gates = unit in ORDER
+                parameters[f"unit.{layer}.{dense.get(part, part)}"] = torch_gates(unit, array) if gates else array
+            elif layer == "output":
+                parameters[name] = array
+        settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
+        network = LanguageModel(unit, len(self.vocab), **settings)
+        try:
+            network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in parameters.items()})
+        except RuntimeError as error:
+            raise VcdeployError(f"the weights of {self.file} don't fit its description: {error}") from error
+        return network

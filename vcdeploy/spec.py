@@ -1,0 +1,91 @@
+"""Every unit and every precision, one row each: the facts that all other modules look up.
+
+plugins/common/spec.h holds the same for the native code; a test keeps the two in sync. This module imports nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A recurrent unit.
+
+    gates: their order in the stacked weights [G·D, D]. state: the rows of a layer's state, in order.
+    variable: whether it has a scheduler. dense: the dense counterparts, closest first.
+    products: a × a matrix products per step. elman_units: how many Elman units the paper counts it as.
+    exports: whether `vcdeploy export` writes it.
+    """
+
+    name: str
+    gates: tuple[str, ...]
+    state: tuple[str, ...]
+    variable: bool
+    products: int
+    elman_units: int
+    dense: tuple[str, ...] = ()
+    exports: bool = True
+
+    @property
+    def op(self) -> str:
+        """The ONNX op type: ours for a variable unit, ONNX's own for a dense one."""
+        return self.name.upper()
+
+    @property
+    def state_rows(self) -> int:
+        """Rows of the state per layer."""
+        return len(self.state)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How the weights of a file are stored.
+
+    onnx_type: its number in onnx.TensorProto.DataType. dtype: how NumPy reads the stored bytes.
+    rounding: the largest error of a weight relative to itself; for int8, to the largest weight in its row.
+    tensorrt: whether the TensorRT plugin takes matrices in it.
+    """
+
+    name: str
+    onnx_type: int
+    dtype: str
+    bytes: int
+    rounding: float
+    tensorrt: bool = False
+
+
+INT8_LEVELS = 127  # int8 weights are symmetric: -127 … 127
+
+UNITS = {
+    unit.name: unit
+    for unit in (
+        Unit("vcrnn", ("h",), ("h",), True, 2, 1, dense=("rnn",)),
+        Unit("vcgru", ("r", "z", "h"), ("h",), True, 6, 2, dense=("gru", "lstm")),
+        Unit("vclstm", ("i", "f", "g", "o"), ("h", "c"), True, 8, 4, dense=("lstm", "gru")),
+        Unit("rnn", ("h",), ("h",), False, 2, 1),
+        Unit("gru", ("r", "z", "n"), ("h",), False, 6, 2),
+        Unit("lstm", ("i", "f", "g", "o"), ("h", "c"), False, 8, 4),
+        # A fast and a slow layer; its cost depends on how often the slow one runs (vcdeploy/cost.py).
+        Unit("crnn", ("fast", "slow"), ("fast", "slow"), False, 2, 1, exports=False),
+    )
+}
+
+PRECISIONS = {
+    precision.name: precision
+    for precision in (
+        Precision("f32", 1, "<f4", 4, 0.0, tensorrt=True),
+        Precision("f16", 10, "<f2", 2, 2.0**-11, tensorrt=True),
+        Precision("bf16", 16, "<u2", 2, 2.0**-8),
+        Precision("int8", 3, "<i1", 1, 0.5 / INT8_LEVELS),
+    )
+}
+
+VARIABLE_UNITS = tuple(name for name, unit in UNITS.items() if unit.variable)
+DENSE_UNITS = tuple(name for name, unit in UNITS.items() if not unit.variable and unit.exports)
+TENSORRT_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.tensorrt)
+
+
+def is_variable(unit: str) -> bool:
+    """Whether a unit has a scheduler that chooses how much of the state to update."""
+    return UNITS[unit].variable
