@@ -35,7 +35,7 @@ demo: $(RUNNABLE)  ## install what runs models; generate a text and a tune, run 
 	@sed '$$d' runs/demo/bench.txt  # its last line is JSON
 
 test: setup  ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 docs: setup  ## build the documentation site in build/site; open build/site/index.html
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[docs]"

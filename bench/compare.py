@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
     part: str
     model: str
-    share: str
+    m_range: str
     batch: int
     threads: int
     steps: int
@@ -106,7 +106,7 @@ def compare(old: dict[str, Any], new: dict[str, Any], threshold: float = THRESHO
     ]
     if not common:
         raise VcdeployError(
-            "the two documents have nothing in common: the same model or --unit, --dim and --share, --batch, "
+            "the two documents have nothing in common: the same model or --unit, --dim and --m, --batch, "
             "--threads, --steps, scenarios and engines must be in both"
         )
     return Comparison(common, threshold, list(_remarks(old, new)))
@@ -136,7 +136,7 @@ def _place(
     engine: dict[str, Any],
     baseline: dict[str, Any],
 ) -> Place:
-    model, share = part.get("model"), engine.get("share", settings.get("share"))
+    model, m_range = part.get("model"), engine.get("m_range", settings.get("m_range"))
     if model is None:
         source = f"{engine['beside']}-{engine['dim']}"
     else:
@@ -144,7 +144,7 @@ def _place(
         source = f"{model['unit']}-{model['dim']}" if synthetic else model["source"]
     variable = is_variable(engine["unit"])
     return Place(
-        name, source, "–".join(f"{each:g}" for each in dict.fromkeys(share)) if share and variable else "",
+        name, source, "–".join(f"{each:g}" for each in dict.fromkeys(m_range)) if m_range and variable else "",
         1 if scenario == "generate" else settings["batch"], settings["threads"],
         settings["steps"] if scenario == "sequence" else 1, scenario, engine.get("label", engine["name"]),
         baseline.get("label", baseline["name"]),
@@ -187,7 +187,7 @@ def table(found: Comparison, then: str, now: str) -> Table:
         place = change.place
         word = "SLOWER" if change in found.regressions else "faster" if change in found.improvements else ""
         word = word if change.reproducible else "≈"
-        table.add_row(place.part, place.model, place.share, str(place.batch), str(place.threads), place.scenario,
+        table.add_row(place.part, place.model, place.m_range, str(place.batch), str(place.threads), place.scenario,
                       place.engine, place.baseline, f"{change.old:.2f}", f"{change.new:.2f}", f"{change.times:.3f}",
                       word)  # fmt: skip
     return table

@@ -14,10 +14,10 @@ from vcdeploy.bench.engines import CUSTOM_OP, Engine
 from vcdeploy.bench.scenarios import COLD
 from vcdeploy.spec import UNITS, VARIABLE_UNITS
 
-Share = tuple[float, float]
+Range = tuple[float, float]
 
-BASE_UNIT, BASE_SHARE = "vcgru", (0.2, 0.6)
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+BASE_UNIT, BASE_M = "vcgru", (0.2, 0.6)
+M_VALUES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SIZES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # of the largest D
 BATCH = 8
 STEPS = 50  # of a sequence
@@ -26,25 +26,25 @@ TAIL_ROUNDS = 100  # of a hundredth of the steps each
 
 @dataclass(frozen=True)
 class Entry:
-    """An engine at a size and, where it is a variable unit, with shares; unit: the variable one it stands beside."""
+    """An engine at one size and, for a variable unit, one range of m. unit: the variable unit it is compared with."""
 
     label: str
     engine: Engine
     unit: str
     dim: int
-    share: Share
+    m_range: Range
     baseline: str
 
     @classmethod
-    def of(cls, engine: Engine, unit: str, dim: int, share: Share) -> Entry:
+    def of(cls, engine: Engine, unit: str, dim: int, m_range: Range) -> Entry:
         place = f"{unit}-{dim}"
-        varied = f", m {share[0]:g}" if engine.variable and share[0] == share[1] else ""
-        renamed = replace(engine, name=f"{place}{varied}: {engine.name}", file=_file(engine, dim, share))
-        return cls(engine.name, renamed, unit, dim, share, f"{place}: onnxruntime {UNITS[unit].dense[0]}")
+        varied = f", m {m_range[0]:g}" if engine.variable and m_range[0] == m_range[1] else ""
+        renamed = replace(engine, name=f"{place}{varied}: {engine.name}", file=_file(engine, dim, m_range))
+        return cls(engine.name, renamed, unit, dim, m_range, f"{place}: onnxruntime {UNITS[unit].dense[0]}")
 
 
-def _file(engine: Engine, dim: int, share: Share) -> str:
-    return f"{dim}-{share[0]:g}-{share[1]:g}-{engine.file}" if engine.variable else f"{dim}-{engine.file}"
+def _file(engine: Engine, dim: int, m_range: Range) -> str:
+    return f"{dim}-{m_range[0]:g}-{m_range[1]:g}-{engine.file}" if engine.variable else f"{dim}-{engine.file}"
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
     )  # fmt: skip
     sweep = _chosen(BASE_UNIT, "native f32", "native f32 + table", "native int8 + table")
     found.append(
-        Part("share", "Cost against m", "m, the same at every step",
-             (*(each for share in SHARES for each in _entries(sweep, BASE_UNIT, (dim,), (share, share))),
+        Part("m", "Cost against m", "m, the same at every step",
+             (*(each for m in M_VALUES for each in _entries(sweep, BASE_UNIT, (dim,), (m, m))),
               *_entries(_dense(BASE_UNIT), BASE_UNIT, (dim,))), ("sequence",))
     )  # fmt: skip
     found.append(Part("cold", "Cold and warm caches", "what the caches hold before a step", around, ("step", COLD)))
@@ -144,7 +144,7 @@ def _chosen(unit: str, *names: str) -> list[Engine]:
     return known.choose(known.engines(unit), names)
 
 
-def _entries(engines: Sequence[Engine], unit: str, dims: Sequence[int], share: Share = BASE_SHARE) -> Iterator[Entry]:
+def _entries(engines: Sequence[Engine], unit: str, dims: Sequence[int], m_range: Range = BASE_M) -> Iterator[Entry]:
     for dim in dims:
         for each in engines:
-            yield Entry.of(each, unit, dim, share)
+            yield Entry.of(each, unit, dim, m_range)

@@ -55,7 +55,7 @@ def run(
     begun = _begin(folder, settings, command)
     wanted = [(number, each) for number in range(VISITS) for each in parts if not only or each.name in only]
     wanted = [(number, each) for number, each in wanted if number < _visits(each)]
-    made: dict[tuple[str, int, design.Share], models.BenchModel] = {}
+    made: dict[tuple[str, int, design.Range], models.BenchModel] = {}
     for place, (number, part) in enumerate(wanted):
         file = _file(folder, part, number)
         if file.exists():
@@ -140,16 +140,16 @@ def _measure(
     part: Part,
     rounds: int,
     seed: int,
-    made: dict[tuple[str, int, design.Share], models.BenchModel],
+    made: dict[tuple[str, int, design.Range], models.BenchModel],
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     entrants = []
     for each in part.entries:
-        at = (each.unit, each.dim, each.share)
+        at = (each.unit, each.dim, each.m_range)
         if at not in made:
-            made[at] = models.synthetic(each.unit, each.dim, *each.share, seed)
+            made[at] = models.synthetic(each.unit, each.dim, *each.m_range, seed)
         about = {"label": each.label, "beside": each.unit, "dim": each.dim,
-                 "share": list(each.share) if each.engine.variable else None}  # fmt: skip
+                 "m_range": list(each.m_range) if each.engine.variable else None}  # fmt: skip
         entrants.append(Entrant(each.engine, made[at], each.baseline, about))
     cores = sorted(os.sched_getaffinity(0))[-part.threads :] if hasattr(os, "sched_getaffinity") else None
     settings = interleave.Settings(

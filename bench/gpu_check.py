@@ -31,8 +31,8 @@ PATHS = ("block", "cluster", "grid", "grid-off-chip")
 AUTO = "auto"  # the path that the plugin takes by itself
 SIZES = (7, 97, 256, 1024)  # dimensions: odd ones, and those that each path is for
 QUICK_SIZES = (97,)
-SHARES = ("0.2", "0.4", "0.6", "0.8", "1.0")
-QUICK_SHARES = ("0.4",)
+M_VALUES = ("0.2", "0.4", "0.6", "0.8", "1.0")
+QUICK_M_VALUES = ("0.4",)
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
 KERNELS = "kns=vcdeploy"  # its name for ours, by a part of their names: TensorRT's own take hours under it
 PATIENCE = 1800.0  # seconds a trial may take
@@ -79,7 +79,7 @@ def plan(quick: bool) -> list[str]:
         "capture a CUDA graph of the step, and compare its text with the native kernels'",
         "hold ONNX Runtime's CUDA and TensorRT providers to PyTorch",
         f"run compute-sanitizer ({', '.join(TOOLS)}) on every path, where it is installed",
-        f"measure the speed at m = {', '.join(QUICK_SHARES if quick else SHARES)}",
+        f"measure the speed at m = {', '.join(QUICK_M_VALUES if quick else M_VALUES)}",
     ]
 
 
@@ -115,8 +115,8 @@ def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, 
         for tool in TOOLS:
             for path in PATHS:
                 note(f"compute-sanitizer {tool} {path}", _sanitize, tool, path)
-        for share in QUICK_SHARES if quick else SHARES:
-            note(f"bench m = {share}", _measure, share, quick)
+        for m in QUICK_M_VALUES if quick else M_VALUES:
+            note(f"bench m = {m}", _measure, m, quick)
     report["passed"] = all(step["state"] != "failed" for step in report["steps"])
     report["finished"] = True
     return report
@@ -163,10 +163,10 @@ def _sanitize(name: str, tool: str, path: str) -> Step:
     return Step(name, answer["state"], answer["detail"] if answer["state"] != "passed" else "", answer["data"])
 
 
-def _measure(name: str, share: str, quick: bool) -> Step:
+def _measure(name: str, m: str, quick: bool) -> Step:
     with tempfile.TemporaryDirectory(prefix="vcdeploy-gpu-check-") as folder:
         file = Path(folder) / "bench.json"
-        options = ["--device", "cuda", "--share", share, "--json", str(file), *(["--quick"] if quick else [])]
+        options = ["--device", "cuda", "--m", m, "--json", str(file), *(["--quick"] if quick else [])]
         code, _, err = _run([sys.executable, "-m", "vcdeploy", "bench", *options], dict(os.environ))
         if code != 0:
             return Step(name, "failed", f"ended with {code}: {_end(err)}")
@@ -218,7 +218,7 @@ def _speeds(document: dict[str, Any]) -> list[str]:
     model = document["model"]
     lines = [
         f"{model['unit']}-{model['dim']}, microseconds a step; times: as fast as {document['baseline']};",
-        "bandwidth: the share of that of a copy of as many bytes.",
+        "bandwidth: the m of that of a copy of as many bytes.",
         "",
         "| | | m | wall p50 | p90 | p99 | GPU p50 | p99 | times | MB a step | bandwidth |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -228,9 +228,9 @@ def _speeds(document: dict[str, Any]) -> list[str]:
             times = [f"{found[key]:.1f}" for key in ("p50", "p90", "p99")]
             on_gpu = [f"{found['device'][key]:.1f}" for key in ("p50", "p99")]
             ratio = f"{found['ratio']:.2f}" if "ratio" in found else "–"
-            share = "–" if found["bandwidth_share"] is None else f"{found['bandwidth_share']:.0%}"
+            m = "–" if found["bandwidth_fraction"] is None else f"{found['bandwidth_fraction']:.0%}"
             size = f"{found['bytes_per_step'] / 1e6:.3g}"
-            cells = [each["name"], name, f"{found['m']['mean']:.2f}", *times, *on_gpu, ratio, size, share]
+            cells = [each["name"], name, f"{found['m']['mean']:.2f}", *times, *on_gpu, ratio, size, m]
             lines.append(f"| {' | '.join(cells)} |")
     lines += [f"\nleft out: {name}: {reason}" for name, reason in document["left_out"].items()]
     return lines

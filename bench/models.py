@@ -1,4 +1,4 @@
-"""The model at hand: synthetic with shares that are asked for, or trained; and the symbols it reads."""
+"""The model at hand: synthetic with fractions that are asked for, or trained; and the symbols it reads."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def synthetic(unit: str, dim: int, low: float, high: float, seed: int) -> BenchM
     """
     config = {"unit": unit, "dim": dim, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3, "kind": "text", "buffer": 0}
     parameters = _random_parameters(config, len(SYMBOLS), seed)
-    shares = np.linspace(low, high, len(SYMBOLS)).clip(1e-6, 1 - 1e-6)
-    logits = np.log(shares / (1 - shares))
+    fractions = np.linspace(low, high, len(SYMBOLS)).clip(1e-6, 1 - 1e-6)
+    logits = np.log(fractions / (1 - fractions))
     v, x = parameters["unit.layers.0.v"].astype(np.float64), parameters["embedding.weight"].astype(np.float64)
     b = logits.mean()
     x += np.outer(logits - b - x @ v, v) / (v @ v)

@@ -123,14 +123,14 @@ def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float
     read = bytes_per_step / microseconds * 1e6
     known = [each for each in bandwidths if each is not None]
     if not known:
-        return {"bytes_per_second": rounded(read), "bandwidth": None, "bandwidth_share": None, "bound": None}
+        return {"bytes_per_second": rounded(read), "bandwidth": None, "bandwidth_fraction": None, "bound": None}
     bandwidth = float(np.median(known))
-    share = read / bandwidth
+    fraction = read / bandwidth
     return {
         "bytes_per_second": rounded(read),
         "bandwidth": rounded(bandwidth),
-        "bandwidth_share": rounded(share),
-        "bound": READING if share >= MEMORY_BOUND else OTHER,
+        "bandwidth_fraction": rounded(fraction),
+        "bound": READING if fraction >= MEMORY_BOUND else OTHER,
     }
 
 

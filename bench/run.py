@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS, QUICK_ROUNDS = 30, 5
 SECONDS, QUICK_SECONDS = 0.03, 0.01  # of a chunk
-UNIT, DIM, SHARE = "vcgru", 1024, (0.2, 0.6)  # of a model that is synthetic
+UNIT, DIM, M_RANGE = "vcgru", 1024, (0.2, 0.6)  # of a model that is synthetic
 
 
 def silent(line: str) -> None:
@@ -93,7 +93,7 @@ def bench(
     *,
     unit: str = UNIT,
     dim: int = DIM,
-    share: tuple[float, float] = SHARE,
+    m_range: tuple[float, float] = M_RANGE,
     text: Path | None = None,
     scenarios: Sequence[str] = tuple(SCENARIOS),
     steps: int = 100,
@@ -109,12 +109,12 @@ def bench(
     command: str = "",
     tell: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """The document of `vcdeploy bench`: a trained model, or one that is synthetic (unit, dim, share), and dense ones.
+    """The document of `vcdeploy bench`: a trained model, or one that is synthetic (unit, dim, m_range), and dense ones.
 
     engines: names or beginnings of names, all where there are none. command: what the document says it came from.
     """
     on_gpu = device == known.CUDA
-    at_hand = models.trained(model) if model is not None else models.synthetic(unit, dim, *share, seed)
+    at_hand = models.trained(model) if model is not None else models.synthetic(unit, dim, *m_range, seed)
     all_of = known.gpu_engines if on_gpu else known.engines
     everyone = all_of(at_hand.config["unit"])
     chosen = known.choose(all_of(at_hand.config["unit"], precisions), engines)
@@ -151,7 +151,7 @@ def bench(
             **{name: at_hand.config[name] for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind")},
         },
         "settings": {
-            "share": None if model else list(share),
+            "m_range": None if model else list(m_range),
             "text": str(text) if text else "the model's own" if model else "random symbols",
             "device": device, "scenarios": list(scenarios),
             "steps": steps, "batch": batch, "threads": threads, "rounds": settings.rounds,

@@ -35,12 +35,12 @@ class Watch(Protocol):
 
 
 class Scenario(Protocol):
-    """shares: m [steps, B, layers] of every step that was timed. amount: of a chunk, where it is no matter of time.
+    """fractions: m [steps, B, layers] of every step that was timed. amount: of a chunk, where it is no matter of time.
 
     watch: on a GPU, its own clock; device_times: what it showed for each call of the last chunk.
     """
 
-    shares: list[NDArray[np.float32]]
+    fractions: list[NDArray[np.float32]]
     amount: int | None
     watch: Watch | None
     device_times: list[int]
@@ -87,7 +87,7 @@ class Reading:
         self._streams = np.tile(streams, (-(-steps // len(streams)), 1))
         self._place = 0
         self._state: NDArray[np.float32] | None = None
-        self.shares: list[NDArray[np.float32]] = []
+        self.fractions: list[NDArray[np.float32]] = []
         self.watch: Watch | None = None
         self.device_times: list[int] = []
 
@@ -103,7 +103,7 @@ class Reading:
         for _ in range(amount):
             took, m = self._call()
             times.append(took)
-            self.shares.append(m)
+            self.fractions.append(m)
         self.device_times = self.device_times[-amount:]  # without those of the warm-up
         return times, self._steps
 
@@ -131,7 +131,7 @@ class Generating:
     def __init__(self, model: Model, prime: NDArray[np.int64], seed: int) -> None:
         self._model, self._prime, self._seed = model, prime, seed
         self.amount: int | None = None
-        self.shares: list[NDArray[np.float32]] = []
+        self.fractions: list[NDArray[np.float32]] = []
         self.watch: Watch | None = None
         self.device_times: list[int] = []
 
@@ -149,7 +149,7 @@ class Generating:
             self.watch.end()
             self.device_times = [self.watch.nanoseconds()]
         read = np.array([*self._prime.tolist(), *made[:-1]], np.int64).reshape(-1, 1)
-        self.shares.append(self._model.run(read)[2])
+        self.fractions.append(self._model.run(read)[2])
         return [took], amount
 
 

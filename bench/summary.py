@@ -244,9 +244,9 @@ def _size(part: Part) -> Section:
     return _growth(part, "D", lambda each: float(each["dim"]), "It is so for dense models, too.")
 
 
-def _share(part: Part) -> Section:
+def _fraction(part: Part) -> Section:
     dense = "A dense model, which computes everything whatever m is, has 0."
-    return _growth(part, "m", lambda each: float(each["share"][0]) if each["share"] else None, dense)
+    return _growth(part, "m", lambda each: float(each["m_range"][0]) if each["m_range"] else None, dense)
 
 
 def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense: str) -> Section:
@@ -325,7 +325,7 @@ def _tail(part: Part) -> Section:
     if not rows:
         return Section("Tail latency", ["Too few steps were taken to speak of a tail.", *_left_out(part)])
     size = part["engines"][0]["dim"]
-    caption = f"µs that a step takes at most, against the share of steps that take no longer; single steps, D = {size}."
+    caption = f"Time that a step takes at most, against the fraction of steps within it; single steps, D = {size}."
     across = chart.Axis("of the steps", [(1 / (1 - at), f"{100 * at:g} %") for at in places])
     columns = ("", "steps", *(f"p{100 * at:g}" for at in places), "max")
     table = Table(f"µs of single steps, D = {size}, by percentile", columns, rows)
@@ -361,7 +361,7 @@ _TOGETHER: dict[str, Callable[[Sequence[Part]], Section]] = {"unit": _units, "pe
 _SECTIONS: dict[str, Callable[[Part], Section]] = {
     "backend": _backends,
     "size": _size,
-    "share": _share,
+    "m": _fraction,
     "cold": _cold,
     "tail": _tail,
 }

@@ -34,19 +34,19 @@ class Traffic(NamedTuple):
     working_set: float
 
 
-def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, shares: NDArray[np.float32]) -> Traffic:
-    """shares: m [n, B, layers] of steps that were taken; steps: those of a call."""
+def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, fractions: NDArray[np.float32]) -> Traffic:
+    """fractions: m [n, B, layers] of steps that were taken; steps: those of a call."""
     D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
     layers = config["layers"]
     vectors = 4 * D * (1 + (2 * layers if engine.variable else 0))  # embedding; u, v
     if engine.runtime == "native":
         panels = -(-vocab // PANEL) * PANEL * D * size
-        return _prefixes(engine, config, vocab, shares, (panels + vectors) * shares.shape[1])
+        return _prefixes(engine, config, vocab, fractions, (panels + vectors) * fractions.shape[1])
     output = 4 * vocab * D / steps
     if engine.form in (CUSTOM_OP, PLUGIN):
-        return _prefixes(engine, config, vocab, shares, output + vectors)
+        return _prefixes(engine, config, vocab, fractions, output + vectors)
     if engine.form == BUCKETED:
-        covering = -(-active(shares, config).max(1) // BUCKET) * BUCKET  # [n, layers]
+        covering = -(-active(fractions, config).max(1) // BUCKET) * BUCKET  # [n, layers]
         covering = covering.clip(min=BUCKET).clip(max=D)
         read = 2 * G * size * (covering.astype(float) ** 2).sum(-1).mean()
         buckets = sum((np.unique(covering[:, each]).astype(float) ** 2).sum() for each in range(layers))
@@ -57,11 +57,11 @@ def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, shar
 
 
 def _prefixes(
-    engine: Engine, config: dict[str, Any], vocab: int, shares: NDArray[np.float32], besides: float
+    engine: Engine, config: dict[str, Any], vocab: int, fractions: NDArray[np.float32], besides: float
 ) -> Traffic:
     """What our kernels read, one sequence of the batch after the other; besides: what the layers around them do."""
     D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
-    a, ones = active(shares, config), certain(shares, config)  # [n, B, layers]
+    a, ones = active(fractions, config), certain(fractions, config)  # [n, B, layers]
     rows = a if engine.form == PLUGIN else -(-a // PANEL) * PANEL
     of_U = G * size * rows * a
     columns, of_table = a.copy(), np.zeros_like(a)
@@ -71,7 +71,7 @@ def _prefixes(
         columns[..., 0] = np.maximum(a[..., 0], nearest) - np.minimum(ones[..., 0], nearest)
         of_table[..., 0] = 4 * G * rows[..., 0]
     weights = of_U + G * size * rows * columns
-    read = (weights + of_table).sum(-1).mean() * shares.shape[1] + besides
+    read = (weights + of_table).sum(-1).mean() * fractions.shape[1] + besides
     # With a table each symbol has rows of its own; V's columns beside them differ from step to step, but are few.
     working = weights.sum(-1).max() + of_table.sum(-1).mean() * vocab + besides
     return Traffic(float(read), float(working))

@@ -44,7 +44,7 @@ class Task:
     dim: int
     batch: int
     steps: int
-    share: tuple[float, float]
+    m_range: tuple[float, float]
     sharpness: float
     threads: int
     seed: int
@@ -68,10 +68,10 @@ class Worker:
             if each is not given:
                 self._pass()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        shares = self._pass()
+        fractions = self._pass()
         self._grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         runs = native.trains() if engine == OPS else f"PyTorch {torch.__version__}"
-        return {"runs": runs, "m": None if shares is None else [shares.mean().item(), shares.std().item()]}
+        return {"runs": runs, "m": None if fractions is None else [fractions.mean().item(), fractions.std().item()]}
 
     def measure(self) -> dict[str, Any]:
         begin, begin_cpu = time.perf_counter(), time.process_time()
@@ -84,9 +84,9 @@ class Worker:
     def _pass(self) -> Any:
         for each in self._inputs:
             each.grad = None
-        y, shares = self._run()
+        y, fractions = self._run()
         y.backward(self._gradient)
-        return shares
+        return fractions
 
 
 def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, Any]]]:
@@ -103,7 +103,7 @@ def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, 
         x.requires_grad_()
         network = dense[engine](D, D)
         return [x, *network.parameters()], lambda: (network(x)[0], None)
-    low, high = task.share
+    low, high = task.m_range
     wanted = (low + (high - low) * torch.rand(T, B)).clamp(1e-6, 1 - 1e-6)
     x[..., 0] = torch.logit(wanted)  # the scheduler reads this dimension and no other
     spec = UNITS[task.unit]
@@ -190,7 +190,7 @@ def bench(task: Task, rounds: int, command: str, tell: Callable[[str], None]) ->
         "machine": about_machine,
         "versions": versions(machine.PACKAGES),
         "settings": {
-            "unit": task.unit, "dim": task.dim, "batch": task.batch, "steps": task.steps, "share": list(task.share),
+            "unit": task.unit, "dim": task.dim, "batch": task.batch, "steps": task.steps, "m_range": list(task.m_range),
             "sharpness": task.sharpness, "threads": task.threads, "rounds": rounds, "seed": task.seed,
         },
         "engines": figures(records, task.steps * task.batch),
@@ -206,7 +206,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         console.print("The machine was busy: trust the ratios of CPU time, not the clock's.")
     title = (
         f"{settings['unit']}-{settings['dim']}, T = {settings['steps']}, B = {settings['batch']}, "
-        f"m {settings['share'][0]} to {settings['share'][1]}, sharpness {settings['sharpness']}, "
+        f"m {settings['m_range'][0]} to {settings['m_range'][1]}, sharpness {settings['sharpness']}, "
         f"threads: {settings['threads']}"
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")

@@ -74,7 +74,7 @@ class Worker:
         if made.watch is not None:
             self._settled[scenario] = scenarios.settle(made, amount)
         self._working_set[scenario] = round(self._traffic(scenario).working_set)
-        made.shares.clear()
+        made.fractions.clear()
         return {"amount": amount}
 
     def measure(self, scenario: str, amount: int, seconds: float) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Worker:
         return {"times": times, "steps": steps, "bandwidth": bandwidth, "joules": joules}
 
     def summarise(self, scenario: str) -> dict[str, Any]:
-        m, D = self._shares(scenario), self._model.config["dim"]
+        m, D = self._fractions(scenario), self._model.config["dim"]
         low, median, high = np.percentile(m, [10, 50, 90]).tolist()
         a = active(m, self._model.config) if self._engine.variable else np.full(m.shape, D)
         return {
@@ -110,13 +110,13 @@ class Worker:
             "settled": self._settled[scenario],
         }  # fmt: skip
 
-    def _shares(self, scenario: str) -> Any:
-        return np.concatenate(self._scenarios[scenario].shares)
+    def _fractions(self, scenario: str) -> Any:
+        return np.concatenate(self._scenarios[scenario].fractions)
 
     def _traffic(self, scenario: str) -> traffic.Traffic:
         steps = self._steps if scenario == "sequence" else 1
         config, vocab = self._model.config, len(self._model.vocab)
-        return traffic.traffic(self._engine, config, vocab, steps, self._shares(scenario))
+        return traffic.traffic(self._engine, config, vocab, steps, self._fractions(scenario))
 
 
 def serve(worker: Any) -> None:

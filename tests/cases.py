@@ -1,4 +1,4 @@
-"""The cases every implementation of the units answers to: odd sizes, ragged shares, edges (docs/design.md, 5)."""
+"""The cases every implementation of the units answers to: odd sizes, ragged m, edges (docs/design.md, 5)."""
 
 import math
 from collections.abc import Callable

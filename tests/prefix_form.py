@@ -29,7 +29,7 @@ def prefix_form(
     for n in range(X.shape[1]):
         h = H0[n]
         c = cell[0][n] if cell else h
-        states, shares = [], []
+        states, fractions = [], []
         for x in X[:, n]:
             m = update_fraction(x, h, u, v, b)
             a = int(active(m, D, sharpness, epsilon)[0])
@@ -52,8 +52,8 @@ def prefix_form(
                 c = torch.cat([new_c, c[a:]])
             h = torch.cat([new, h[a:]])
             states.append(h)
-            shares.append(m[0])
-        outputs.append((torch.stack(states), h, torch.stack(shares), c))
+            fractions.append(m[0])
+        outputs.append((torch.stack(states), h, torch.stack(fractions), c))
     Y, H, M, C = zip(*outputs, strict=True)
     result = torch.stack(Y, 1), torch.stack(H), torch.stack(M, 1)
     return (*result, torch.stack(C)) if cell else result

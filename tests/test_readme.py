@@ -65,7 +65,7 @@ def run_command(command: str, folder: Path) -> None:
     elif "--full" in words or words[:3] == ["vcdeploy", "bench", "report"]:
         words += ["--dim", "16", "--rounds", "1", "--parts", "size"]
     elif "bench" in words and "paper" not in words:
-        synthetic = {"--unit", "--dim", "--share"} & {*words}
+        synthetic = {"--unit", "--dim", "--m"} & {*words}
         words += shlex.split(MEASURED) + (["--dim", "32"] if synthetic else [])
     elif "train" in words:
         words += shlex.split(SHORT)

@@ -37,5 +37,5 @@ CHANGES = ("#ffffff", "#9fb6d6", "#4a6fa5", "#1d3f75", "#000a33")
 
 
 def of(m: float) -> Colour:
-    """The colour of a share m, from 0 to 1."""
+    """The colour of m, from 0 to 1."""
     return RAMP[min(max(int(m * len(RAMP)), 0), len(RAMP) - 1)]

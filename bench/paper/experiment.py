@@ -58,7 +58,7 @@ class Cited:
 class Traced:
     """A figure of m over texts. panels: from above, a row and the text that its model reads.
 
-    above: also show the changes of the dimensions past this share of the state. words: mark the peaks inside words.
+    above: also show the changes of the dimensions past this fraction of the state. words: mark the peaks inside words.
     """
 
     name: str

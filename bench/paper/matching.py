@@ -16,9 +16,9 @@ def matched_dim(
 ) -> int:
     """The dim at which a unit has this rnn_d, or the nearest whole number to it.
 
-    budget: the share of the dense unit's rnn_d that a variable unit will be held to. boundaries: the share of steps at
-    which a CRNN's slow layer updates. trained: a dim that is taken instead where it is close, because there are results
-    with it: they need not be trained again whenever the unit that is matched is.
+    budget: the fraction of the dense unit's rnn_d a variable unit may spend. boundaries: the fraction of steps at which
+    a CRNN's slow layer updates. trained: a dim that already has results; it is kept while it is close enough, so that
+    these rows need not be trained again whenever the row they match is.
     """
     squares = [1.0, boundaries] if unit == "crnn" else [1.0] * layers
     exact = rnn_d / cost.rnn_d(unit, 1, squares) / (budget or 1.0)

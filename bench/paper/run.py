@@ -78,12 +78,14 @@ def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path
         raise VcdeployError(f"the size of {row.name!r} follows from {row.matches!r}, which has no result in "
                             f"{folder / scale}: run that first, or all of {experiment.name}")  # fmt: skip
     rnn_d = matched["valid"]["rnn_d"]
-    share = 0.0
+    boundaries = 0.0
     if row.unit == "crnn":
-        share = float(corpus_of(config, experiment.scales[scale]).boundaries("valid").mean())
+        boundaries = float(corpus_of(config, experiment.scales[scale]).boundaries("valid").mean())
     made = results.of_row(folder, scale, experiment, row.name)
     trained = made[0]["config"]["dim"] if made else None
-    dim = matched_dim(row.unit, rnn_d, layers=config.layers, budget=config.budget, boundaries=share, trained=trained)
+    dim = matched_dim(
+        row.unit, rnn_d, layers=config.layers, budget=config.budget, boundaries=boundaries, trained=trained
+    )
     return replace(config, dim=dim)
 
 

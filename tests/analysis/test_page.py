@@ -66,8 +66,8 @@ def test_every_symbol_has_its_bar_and_its_label(traces: list[Trace]) -> None:
     ]
     assert [cell["tabindex"] for cell in cells].count("0") == len(traces)
     bars = [attributes["style"] or "" for _, attributes in elements.found if attributes.get("class") == "bar"]
-    top = np.ceil(max(each.share.max() for each in traces) * 10) / 10
-    for style, m in zip(bars, np.concatenate([each.share for each in traces]), strict=True):
+    top = np.ceil(max(each.mean_m.max() for each in traces) * 10) / 10
+    for style, m in zip(bars, np.concatenate([each.mean_m for each in traces]), strict=True):
         assert style == f"--h:{m / top:.3f};--c:{colours.of(m).ground_hex}"
     assert "<title>Two &amp; more</title>" in text and "A &lt;b&gt;title&lt;/b&gt;" in text
     assert "<th scope=row>white space<td>" in text and "Peaks inside words" in text

@@ -37,8 +37,8 @@ def test_bars_have_the_height_and_colour_of_m() -> None:
     found = trace(small_models.model(), "the tin\n", title="$x_t$ <title>")
     [axes], maps = drawn([found])
     assert maps == []
-    assert [bar.get_height() for bar in bars(axes)] == pytest.approx(found.share)
-    assert [to_hex(bar.get_facecolor()) for bar in bars(axes)] == [colours.of(m).ground_hex for m in found.share]
+    assert [bar.get_height() for bar in bars(axes)] == pytest.approx(found.mean_m)
+    assert [to_hex(bar.get_facecolor()) for bar in bars(axes)] == [colours.of(m).ground_hex for m in found.mean_m]
     assert labels(axes) == ["t", "h", "e", "␣", "t", "i", "n", "⏎"]
     assert axes.figure is not None
     assert [text.get_text() for text in axes.figure.texts] == ["$x_t$ <title>", "dotted: the mean of a text"]
@@ -69,7 +69,7 @@ def test_peaks_inside_words_are_marked() -> None:
     assert len(marks) > 1  # lines of the text
     drawn_at = np.concatenate([np.asarray(line.get_xydata()) for line in marks])
     assert drawn_at[:, 0].astype(int).tolist() == places
-    assert (drawn_at[:, 1] > found.share[places]).all()
+    assert (drawn_at[:, 1] > found.mean_m[places]).all()
 
 
 def test_bits_have_their_characters_above_them() -> None:

@@ -30,7 +30,7 @@ def test_a_trace_has_the_numbers_of_run(unit: str, layers: int) -> None:
     assert np.allclose(found.entropy[1:], -(p * np.log2(p)).sum(-1)[:-1], rtol=1e-12)
     assert np.isnan([found.probability[0], found.entropy[0]]).all()
     assert found.changes is None
-    assert found.share == pytest.approx(found.m.mean(-1))
+    assert found.mean_m == pytest.approx(found.m.mean(-1))
 
 
 def test_probabilities_and_entropies_by_hand() -> None:

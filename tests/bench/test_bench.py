@@ -91,14 +91,16 @@ def check(document: dict[str, Any]) -> None:
                 )
             assert found["ratio_p10"] <= found["ratio"] <= found["ratio_p90"]
             assert found["bytes_per_second"] == pytest.approx(found["bytes_per_step"] / found["p50"] * 1e6, rel=1e-4)
-            assert found["bandwidth_share"] == pytest.approx(found["bytes_per_second"] / found["bandwidth"], rel=1e-3)
-            reads = found["bandwidth_share"] >= 0.6
+            assert found["bandwidth_fraction"] == pytest.approx(
+                found["bytes_per_second"] / found["bandwidth"], rel=1e-3
+            )
+            reads = found["bandwidth_fraction"] >= 0.6
             assert found["bound"] == ("reading weights" if reads else "instructions or overhead")
     assert all(found["ratio"] == 1 for found in baseline.values())
 
 
 def test_every_engine_and_scenario(run: Run, tmp_path: Path) -> None:
-    result = run(*SMALL, "--share", "0.25:0.5", "--json", "new/out.json")
+    result = run(*SMALL, "--m", "0.25:0.5", "--json", "new/out.json")
     document = document_of(result)
     assert json.loads((tmp_path / "new" / "out.json").read_text()) == document
     check(document)
@@ -131,7 +133,7 @@ def test_every_engine_and_scenario(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("unit", "dense"), [("vcrnn", "rnn"), ("vclstm", "lstm")])
 def test_the_baseline_is_the_dense_unit_of_the_same_kind(unit: str, dense: str, run: Run) -> None:
     document = document_of(
-        run(*SMALL, "--unit", unit, "--share", "0.4", "--batch", "3", "--steps", "5", "--threads", "2",
+        run(*SMALL, "--unit", unit, "--m", "0.4", "--batch", "3", "--steps", "5", "--threads", "2",
             "--engines", "native f32, onnxruntime function", "--scenario", "sequence,step")
     )  # fmt: skip
     check(document)
@@ -149,7 +151,7 @@ def trained(tmp_path: Path) -> Path:
     """A run's folder, of a model of two layers whose m depends on the symbol alone."""
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = scheduled(LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_share=0.3))
+    model = scheduled(LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_m=0.3))
     weights = model.state_dict()
     for name in ("layers.0.u", "layers.1.u", "layers.1.v"):
         weights[f"unit.{name}"].zero_()
@@ -182,9 +184,9 @@ def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--share", "0.6:0.2"], "--share '0.6:0.2' is no range of m"),
-        (["--share", "0"], "--share '0' is no range"),
-        (["--share", "half"], "such as 0.2:0.6"),
+        (["--m", "0.6:0.2"], "--m '0.6:0.2' is no range of m"),
+        (["--m", "0"], "--m '0' is no range"),
+        (["--m", "half"], "such as 0.2:0.6"),
         (["--engines", "tensorflow"], "no engine 'tensorflow'; there are: native f32, native f32 + table"),
         (["--baseline", "gru"], "no engine 'gru' for --baseline; there are: native f32"),
         (["--scenario", "walk"], "--scenario has no 'walk': choose from step, sequence, generate"),

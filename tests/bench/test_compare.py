@@ -30,7 +30,7 @@ def plain(**settings: Any) -> dict[str, Any]:
         "machine": {"processor": "a", "system": "b", "cores": 2, "caches": {"L2": "1M"}},
         "versions": {"vcdeploy": "1", "onnxruntime": "1.2"},
         "model": {"source": "random weights", "unit": "vcgru", "dim": 64},
-        "settings": {"share": [0.2, 0.6], "batch": 1, "threads": 1, "steps": 100, **settings},
+        "settings": {"m_range": [0.2, 0.6], "batch": 1, "threads": 1, "steps": 100, **settings},
         "baseline": "onnxruntime gru",
         "engines": [engine("native f32", "vcgru", 10, 100), engine("onnxruntime gru", "gru", 100, 100)],
     }
@@ -42,8 +42,8 @@ def whole() -> dict[str, Any]:
     del part["model"], part["baseline"]
     beside = {"beside": "vcgru", "dim": 64}
     part["engines"] = [
-        engine("vcgru-64: native f32", "vcgru", 20, 100, label="native f32", share=[0.2, 0.6], **beside),
-        engine("vcgru-64: gru", "gru", 100, 100, label="onnxruntime gru", share=None, **beside),
+        engine("vcgru-64: native f32", "vcgru", 20, 100, label="native f32", m_range=[0.2, 0.6], **beside),
+        engine("vcgru-64: gru", "gru", 100, 100, label="onnxruntime gru", m_range=None, **beside),
     ]
     part["engines"][0]["baseline"] = part["engines"][1]["baseline"] = "vcgru-64: gru"
     parts = [{**part, "part": "size"}, {**copy.deepcopy(part), "part": "batch"}]
@@ -84,7 +84,7 @@ def test_a_full_report_meets_a_plain_run_and_parts_meet_parts() -> None:
     new = whole()
     new["parts"][1]["engines"][0]["scenarios"]["step"]["fastest_ratio"] = 4.0
     (worse,) = compare.compare(whole(), new).regressions
-    assert worse.place.part == "batch" and worse.place.model == "vcgru-64" and worse.place.share == "0.2–0.6"
+    assert worse.place.part == "batch" and worse.place.model == "vcgru-64" and worse.place.m_range == "0.2–0.6"
 
 
 def test_what_others_decide_is_shown_and_not_judged() -> None:
@@ -106,7 +106,7 @@ def test_what_differs_beside_is_told() -> None:
 
 
 def test_nothing_in_common_is_an_error() -> None:
-    for other in (plain(batch=2), plain(threads=2), plain(share=[0.4, 0.4])):
+    for other in (plain(batch=2), plain(threads=2), plain(m_range=[0.4, 0.4])):
         with pytest.raises(VcdeployError, match="nothing in common"):
             compare.compare(plain(), other)
 

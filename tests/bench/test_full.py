@@ -22,6 +22,7 @@ from vcdeploy.bench import compare, design, energy, engines, full, summary
 from vcdeploy.cli import main
 from vcdeploy.cli.bench import COMMANDS
 from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import is_variable
 
 BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
 SMALL = {"dim": 16, "rounds": 2, "tail": 10_000}
@@ -48,22 +49,22 @@ def test_the_design_has_all_that_varies() -> None:
     parts = {each.name: each for each in design.parts(1024, 2, 100_000)}
     assert list(parts) == [
         "unit-vcrnn", "unit-vcgru", "unit-vclstm", "backend", "peers-512", "peers-1024", "batch", "threads-2",
-        "generation", "size", "share", "cold", "tail",
+        "generation", "size", "m", "cold", "tail",
     ]  # fmt: skip
     for part in parts.values():
         names = [each.engine.name for each in part.entries]
         assert len(set(names)) == len(names)
         assert all(each.baseline in names for each in part.entries)  # a ratio is of one interleaved run
-        models = {each.engine.file: (each.engine.unit, each.dim, each.share) for each in part.entries}
+        models = {each.engine.file: (each.engine.unit, each.dim, each.m_range) for each in part.entries}
         for each in part.entries:  # a file is one model
-            unit, dim, share = models[each.engine.file]
-            assert (unit, dim) == (each.engine.unit, each.dim) and (share == each.share or not unit.startswith("vc"))
+            unit, dim, m_range = models[each.engine.file]
+            assert (unit, dim) == (each.engine.unit, each.dim) and (m_range == each.m_range or not is_variable(unit))
     entries = [each for part in parts.values() for each in part.entries]
     assert {each.dim for each in entries} == {128, 256, 384, 512, 768, 1024}
     assert {each.engine.precision for each in entries} == {"f32", "f16", "bf16", "int8"}
     assert {each.unit for each in entries} == {"vcrnn", "vcgru", "vclstm"}
     assert {part.batch for part in parts.values()} == {1, 8} and {part.threads for part in parts.values()} == {1, 2}
-    assert {each.share[0] for each in parts["share"].entries if each.engine.variable} == set(design.SHARES)
+    assert {each.m_range[0] for each in parts["m"].entries if each.engine.variable} == set(design.M_VALUES)
     assert (parts["tail"].rounds, parts["tail"].calls) == (100, 1000)
     assert [part.name for part in design.parts(64, 1, 10) if part.threads > 1] == []
     assert [part.threads for part in design.parts(64, 16, 10) if part.threads > 1] == [2, 16]
@@ -351,12 +352,12 @@ def test_what_does_not_vary_is_a_level_line() -> None:
 
     def engine(label: str, us: float, m: float | None) -> dict[str, Any]:
         found = {"fastest": us, "fastest_ratio": 40 / us, "reproducible": True}
-        return {"label": label, "dim": 8, "share": m and [m, m], "scenarios": {"sequence": found}}
+        return {"label": label, "dim": 8, "m_range": m and [m, m], "scenarios": {"sequence": found}}
 
     varied = [engine("native f32", 100 * m**2, m) for m in (0.25, 0.5, 1.0)]
     left_out = dict.fromkeys(("vcgru-8: onnxruntime custom op", "vcgru-4: onnxruntime custom op"), "it was not built")
     everyone = [*varied, engine("onnxruntime gru", 40, None)]
-    section = summary._share({"part": "share", "title": "t", "left_out": left_out, "engines": everyone})
+    section = summary._fraction({"part": "m", "title": "t", "left_out": left_out, "engines": everyone})
     figure, exponents, numbers = section.parts[1:4]
     assert section.parts[4:] == ["Left out: ONNX Runtime custom op: it was not built."]
     assert isinstance(figure, Figure) and isinstance(exponents, Table) and isinstance(numbers, Table)

@@ -47,7 +47,7 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interleave, "Process", InThisProcess)
     monkeypatch.setattr(scenarios, "SETTLING", 3)
     monkeypatch.setattr(gc, "collect", lambda: 0)  # beside all the tests it takes long
-    settings = ["--dim", "32", "--share", "0.25:0.5", "--rounds", "2", "--quick", "--steps", "5", "--batch", "2"]
+    settings = ["--dim", "32", "--m", "0.25:0.5", "--rounds", "2", "--quick", "--steps", "5", "--batch", "2"]
     chosen = ["--baseline", "tensorrt gru", "--engines", "tensorrt f,tensorrt gru,onnxruntime cuda"]
     result = CliRunner().invoke(cli.main, ["bench", "--device", "cuda", *settings, *chosen])
     assert result.exit_code == 0, result.output
@@ -89,11 +89,11 @@ def test_bytes_of_the_plugin_are_those_of_the_prefix() -> None:
     import numpy as np
 
     config = {"dim": 1024, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3}
-    shares = np.full((1, 1, 1), 0.4, np.float32)
-    a = int(traffic.active(shares, config).item())
+    fractions = np.full((1, 1, 1), 0.4, np.float32)
+    a = int(traffic.active(fractions, config).item())
     besides = 4 * 50 * 1024 + 4 * 1024 * 3  # the output layer, the embedding, u and v
     for precision, size in (("f32", 4), ("f16", 2)):
-        read = traffic.traffic(find(f"tensorrt {precision}"), config, 50, 1, shares).bytes
+        read = traffic.traffic(find(f"tensorrt {precision}"), config, 50, 1, fractions).bytes
         assert read == 2 * 3 * size * a * a + besides
 
 
@@ -101,7 +101,7 @@ class Warming:
     """A scenario whose chunks take the times it is given."""
 
     def __init__(self, chunks: list[int]) -> None:
-        self.chunks, self.shares, self.watch, self.device_times = chunks, list[Any](), None, list[int]()
+        self.chunks, self.fractions, self.watch, self.device_times = chunks, list[Any](), None, list[int]()
 
     def run(self, amount: int) -> tuple[list[int], int]:
         return [self.chunks.pop(0) if len(self.chunks) > 1 else self.chunks[0]] * amount, 1

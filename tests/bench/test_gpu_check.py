@@ -17,7 +17,7 @@ from vcdeploy.spec import TENSORRT_PRECISIONS, VARIABLE_UNITS
 
 FIGURES = {
     "p50": 1.25, "p90": 2, "p99": 3, "device": {"p50": 1, "p90": 1, "p99": 1.5}, "ratio": 3.14, "m": {"mean": 0.4},
-    "bytes_per_step": 4.17e6, "bandwidth_share": 0.5,
+    "bytes_per_step": 4.17e6, "bandwidth_fraction": 0.5,
 }  # fmt: skip
 BENCH = {
     "baseline": "torch gru",

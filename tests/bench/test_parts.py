@@ -1,4 +1,4 @@
-"""The parts of a benchmark by themselves: shares, weights read, and the synthetic model."""
+"""The parts of a benchmark by themselves: fractions, weights read, and the synthetic model."""
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ def test_the_synthetic_model_has_the_shares_asked_for(low: float, high: float, d
 
 
 def read(name: str, m: float, steps: int = 1, unit: str = "vcgru", batch: int = 1) -> float:
-    shares = np.full((10, batch, 1), m, np.float32)
-    return traffic.traffic(find(name, unit), CONFIG, 50, steps, shares).bytes
+    fractions = np.full((10, batch, 1), m, np.float32)
+    return traffic.traffic(find(name, unit), CONFIG, 50, steps, fractions).bytes
 
 
 def test_bytes_of_weights_that_a_step_reads() -> None:

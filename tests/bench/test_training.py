@@ -22,7 +22,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm"])
 def test_figures_follow_from_the_rounds(unit: str, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    result = bench(*SMALL, "--unit", unit, "--share", "0.25:0.75", "--json", str(file))
+    result = bench(*SMALL, "--unit", unit, "--m", "0.25:0.75", "--json", str(file))
     assert result.returncode == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     assert json.loads(file.read_text()) == document
@@ -57,6 +57,6 @@ def test_one_share_is_held_by_every_token() -> None:
 
 
 def test_errors() -> None:
-    result = bench("--share", "0.6:0.2")
-    assert result.returncode == 1 and "--share '0.6:0.2' is no range of m" in result.stderr
+    result = bench("--m", "0.6:0.2")
+    assert result.returncode == 1 and "--m '0.6:0.2' is no range of m" in result.stderr
     assert bench("--dim", "0").returncode == 2

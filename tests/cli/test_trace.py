@@ -51,7 +51,7 @@ def said(result: Result) -> str:
     return result.stderr
 
 
-def shares(path: Path, text: str) -> Any:
+def fractions(path: Path, text: str) -> Any:
     model = load(path)
     return model.run(model.vocab.encode(text)[:, None])[2][:, 0].mean(-1)
 
@@ -62,8 +62,8 @@ def digits(m: Any) -> str:
 
 def test_the_strip_is_the_text_and_its_m(models: dict[str, Path]) -> None:
     result = run(models["text"], "--text", SENTENCE, "--text", "on")
-    m = shares(models["text"], SENTENCE)
-    assert result.stdout == f"{SENTENCE}\n{digits(m)}\n\non\n{digits(shares(models['text'], 'on'))}\n"
+    m = fractions(models["text"], SENTENCE)
+    assert result.stdout == f"{SENTENCE}\n{digits(m)}\n\non\n{digits(fractions(models['text'], 'on'))}\n"
     model = load(models["text"])
     a = r"mean a \d+ of 12"
     digits_are, summary = result.stderr.splitlines()
@@ -87,10 +87,10 @@ def test_bits_and_tunes(models: dict[str, Path]) -> None:
     bits = shown(models["bits"], "--text", "é!").splitlines()
     # Two bytes of é and one of !, each with its buffer.
     assert bits[0] == "· 1100001100000000  é 1010100100000000  ! 0010000100000000"
-    assert bits[1].split() == [digits(shares(models["bits"], "é!")[at : at + 16]) for at in (0, 16, 32)]
+    assert bits[1].split() == [digits(fractions(models["bits"], "é!")[at : at + 16]) for at in (0, 16, 32)]
     tune = shown(models["music"], "--text", TUNE).splitlines()
     assert " ".join(tune[0].split()) == TUNE
-    assert tune[1].split() == list(digits(shares(models["music"], TUNE)))
+    assert tune[1].split() == list(digits(fractions(models["music"], TUNE)))
 
 
 def test_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> No
 def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> None:
     other = write(tmp_path / "other", TEXT, "vcrnn")
     both = run(models["text"], other, "--text", "on", "--text", "no")
-    one, two = digits(shares(models["text"], "on")), digits(shares(other, "no"))
+    one, two = digits(fractions(models["text"], "on")), digits(fractions(other, "no"))
     assert both.stdout == f"{models['text']}\non\n{one}\n\n{other}\nno\n{two}\n"
     said_of = [line.partition(": ")[0] for line in both.stderr.splitlines()]
     assert said_of == ["digits", str(models["text"]), str(other)]
@@ -128,7 +128,7 @@ def test_dimensions_in_the_terminal(models: dict[str, Path]) -> None:
     assert len(lines) == 2 + 12 + 1
     assert lines[-1].startswith("dimensions 1 (lowest row) to 12 (highest)")
     a = load(models["text"])
-    m = shares(models["text"], SENTENCE)
+    m = fractions(models["text"], SENTENCE)
     assert a.config["dim"] == 12
     for place, share in enumerate(m):
         untouched = [row[place : place + 1] in ("", " ") for row in lines[2:14]]  # the highest dimension first
@@ -142,7 +142,7 @@ def test_dimensions_in_the_terminal(models: dict[str, Path]) -> None:
 
 def test_classes_and_words(models: dict[str, Path]) -> None:
     out = shown(models["text"], "--text", SENTENCE, "--classes", "--words", "--rise", "0.02")
-    m = shares(models["text"], SENTENCE)
+    m = fractions(models["text"], SENTENCE)
     space = m[[at for at, each in enumerate(SENTENCE) if each == " "]].mean()
     assert re.search(rf"white space +4 +{space:.4f} +{space / m.mean():.2f}", out)
     word = m[8:11]

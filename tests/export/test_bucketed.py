@@ -34,12 +34,12 @@ def run(runtime: str, model: ModelProto, tokens: NDArray[np.int64], state: NDArr
     return list(session.run(None, feed))
 
 
-def with_share(checkpoint: Checkpoint, share: float) -> Checkpoint:
-    """m near `share` in both layers, moved a little by what is read."""
+def with_m(checkpoint: Checkpoint, m: float) -> Checkpoint:
+    """m near `m` in both layers, moved a little by what is read."""
     for layer in range(2):
         for part in ("u", "v"):
             checkpoint.model[f"unit.layers.{layer}.{part}"] *= 0.1
-        checkpoint.model[f"unit.layers.{layer}.b"].fill_(float(np.log(share / (1 - share))))
+        checkpoint.model[f"unit.layers.{layer}.b"].fill_(float(np.log(m / (1 - m))))
     return checkpoint
 
 
@@ -57,12 +57,10 @@ def test_sizes(dim: int, wanted: list[int]) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.4, 0.6, 0.97])
+@pytest.mark.parametrize("m", [0.01, 0.3, 0.4, 0.6, 0.97])
 @pytest.mark.parametrize("unit", UNITS)
-def test_numbers_of_pytorch_in_every_bucket(
-    unit: str, share: float, runtime: str, make_checkpoint: MakeCheckpoint
-) -> None:
-    checkpoint = with_share(make_checkpoint(unit, DIM, 2, SHARPNESS), share)
+def test_numbers_of_pytorch_in_every_bucket(unit: str, m: float, runtime: str, make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), m)
     model = build(checkpoint, bucketed=True)
     assert {each.domain for each in model.opset_import} == {""}
     assert not model.functions
@@ -70,8 +68,8 @@ def test_numbers_of_pytorch_in_every_bucket(
     with torch.no_grad():
         wanted = checkpoint.build()(torch.from_numpy(tokens), torch.from_numpy(state))
     results = run(runtime, model, tokens, state)
-    shares = [torch.from_numpy(results[2]), wanted[2]]
-    assert torch.equal(*(active(m, DIM, SHARPNESS, 1e-3) for m in shares)), "a flip: give this test other tokens"
+    fractions = [torch.from_numpy(results[2]), wanted[2]]
+    assert torch.equal(*(active(m, DIM, SHARPNESS, 1e-3) for m in fractions)), "a flip: give this test other tokens"
     # As for the function bodies: √(2D) rounding units in a sum, sharpness·D/2 through the mask, a step and layer.
     tolerance = 8 * 2.0**-24 * 2 * 4 * ((2 * DIM) ** 0.5 + SHARPNESS * DIM / 2)
     for got, one in zip(results, wanted, strict=True):
@@ -79,12 +77,12 @@ def test_numbers_of_pytorch_in_every_bucket(
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
-@pytest.mark.parametrize(("share", "covered"), [(0.2, 128), (0.6, 256)])
+@pytest.mark.parametrize(("m", "covered"), [(0.2, 128), (0.6, 256)])
 @pytest.mark.parametrize("unit", UNITS)
 def test_weights_past_the_bucket_are_not_read(
-    unit: str, share: float, covered: int, runtime: str, make_checkpoint: MakeCheckpoint
+    unit: str, m: float, covered: int, runtime: str, make_checkpoint: MakeCheckpoint
 ) -> None:
-    model = build(with_share(make_checkpoint(unit, DIM, 2, SHARPNESS), share), bucketed=True)
+    model = build(with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), m), bucketed=True)
     tokens, state = inputs(unit, 3, 2)
     wanted = run(runtime, model, tokens, state)
     assert active(torch.from_numpy(wanted[2]), DIM, SHARPNESS, 1e-3).max() <= covered
@@ -101,7 +99,7 @@ def test_weights_past_the_bucket_are_not_read(
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_nan_stays_in_its_sequence(unit: str, runtime: str, make_checkpoint: MakeCheckpoint) -> None:
-    model = build(with_share(make_checkpoint(unit, DIM, 2, SHARPNESS), 0.2), bucketed=True)
+    model = build(with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), 0.2), bucketed=True)
     tokens, state = inputs(unit, 3, 2)
     wanted = run(runtime, model, tokens, state)
     state[0, 1, 7] = np.nan

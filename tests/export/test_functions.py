@@ -86,16 +86,16 @@ def reference(case: Case, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def given_m(case: Case, inputs: list[Tensor], m: Tensor) -> tuple[Tensor, ...]:
-    """The reference in float64 with its shares m [T, B] given: u and v are 0, and b takes m's logit.
+    """The reference in float64 with its fractions m [T, B] given: u and v are 0, and b takes m's logit.
 
     Its own m comes with it, computed from its states as the scheduler would.
     """
     X, h, U, V, u, v, b, *cell = (each.double() for each in inputs)
     settings = single(case.sharpness), single(EPSILON)
     none = torch.zeros_like(u)
-    states, shares = [], []
+    states, fractions = [], []
     for x, given in zip(X, m.double(), strict=True):
-        shares.append(update_fraction(x, h, u, v, b))
+        fractions.append(update_fraction(x, h, u, v, b))
         logit = torch.logit(given)
         if cell:
             h, cell[0], _ = cells.vclstm_step(x, h, cell[0], U, V, none, none, logit, *settings)
@@ -103,7 +103,7 @@ def given_m(case: Case, inputs: list[Tensor], m: Tensor) -> tuple[Tensor, ...]:
             step = cells.vcrnn_step if case.unit == "vcrnn" else cells.vcgru_step
             h, _ = step(x, h, U, V, none, none, logit, *settings)
         states.append(h)
-    return (torch.stack(states), h, torch.stack(shares), *cell)
+    return (torch.stack(states), h, torch.stack(fractions), *cell)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

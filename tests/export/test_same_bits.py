@@ -86,8 +86,8 @@ def test_every_backend_has_the_same_bits(
     stored = network_of(build(checkpoint, precision="int8").SerializeToString(), "a file")
     reference = TorchModel(stored, checkpoint.vocab, "int8")
     wanted = {steps: reference.run(tokens[:steps], state) for steps in (3, 12)}
-    shares = wanted[12][2]
-    assert dim < 7 or np.ptp(shares) > 0.3, "a has to differ"
+    fractions = wanted[12][2]
+    assert dim < 7 or np.ptp(fractions) > 0.3, "a has to differ"
     for name, runtime, steps in backends(checkpoint, bucketed):
         for got, want in zip(runtime.run(tokens[:steps], state), wanted[steps], strict=True):
             assert got.dtype == want.dtype == np.float32

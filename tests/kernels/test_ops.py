@@ -70,15 +70,15 @@ def test_stacked_layers(unit: str) -> None:
     x = torch.randn(5, 4, 33, dtype=torch.float64, requires_grad=True)
     state = torch.randn(3 * module.spec.state_rows, 4, 33, dtype=torch.float64, requires_grad=True)
     y, _, m = module(x, state)
-    below, shares = x, []
+    below, fractions = x, []
     for index, layer in enumerate(module.layers):
         h, *c = state[index * module.spec.state_rows : (index + 1) * module.spec.state_rows]
         weights = (layer.U, layer.V, layer.u, layer.v, layer.b)
         below, _, share, *_ = REFERENCE[unit](below, h, *weights, *c, module.sharpness, module.epsilon)
-        shares.append(share)
+        fractions.append(share)
     known = [x, state, *module.parameters()]
     got = torch.autograd.grad((y * y).sum() + m.sum(), known)
-    wanted = torch.autograd.grad((below * below).sum() + torch.stack(shares, -1).sum(), known)
+    wanted = torch.autograd.grad((below * below).sum() + torch.stack(fractions, -1).sum(), known)
     for one, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 

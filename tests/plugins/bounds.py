@@ -41,7 +41,7 @@ def reference_step(
     return after
 
 
-def share_bound(precision: str) -> float:
+def m_bound(precision: str) -> float:
     """How far m may be off: rounded once; in int8 of a sigmoid of its own, of a logit in float32."""
     return TANH_ERROR / 2 + 2 * ROUNDING if precision == "int8" else ROUNDING
 
@@ -147,7 +147,7 @@ def check_steps(
         assert torch.equal(y[0], after)
         x, h, *c = (each.double() for each in (X[t], H, *cell))
         m = M[0].double()
-        assert (m - update_fraction(x, h, *weights[2:])).abs().max() <= max(m_error, share_bound(precision))
+        assert (m - update_fraction(x, h, *weights[2:])).abs().max() <= max(m_error, m_bound(precision))
         e = mask(m, case.D, case.sharpness, EPSILON)
         wanted = reference_step(case.unit, x, h, weights, c, m, case.sharpness, EPSILON)
         bounds = step_bounds(case.unit, precision, x, h, e, weights, c, mask_error=mask_error)

@@ -76,9 +76,11 @@ def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> 
 def test_the_share_is_the_same_bits_from_every_instruction_set(case: Case) -> None:
     """And of every precision but int8, whose squashing functions are its own."""
     X, *rest = case.inputs(torch.float32)
-    shares = {(isa, each): run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS}
-    for (_, precision), m in shares.items():
-        assert same_bits(m, shares[ISAS[0], "int8" if precision == "int8" else "f32"])
+    fractions = {
+        (isa, each): run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS
+    }
+    for (_, precision), m in fractions.items():
+        assert same_bits(m, fractions[ISAS[0], "int8" if precision == "int8" else "f32"])
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -101,14 +103,14 @@ def test_nan_in_nan_out(unit: str, precision: str, isa: str, where: str) -> None
     case = Case(unit, 4, 3, 37, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     clean = run(case, inputs, precision=precision, isa=isa)
-    shares = clean[2].copy()
+    fractions = clean[2].copy()
     if where == "X":
         inputs[0][1, 2, 30] = math.nan
     elif where == "H0":
         inputs[1][2, 30] = math.nan
     else:
-        shares[1, 2] = math.nan
-    Y, H, M, *C = run(case, inputs, precision=precision, isa=isa, m=shares if where == "m" else None)
+        fractions[1, 2] = math.nan
+    Y, H, M, *C = run(case, inputs, precision=precision, isa=isa, m=fractions if where == "m" else None)
     first = 0 if where == "H0" else 1
     assert np.isnan(Y[first:, 2]).all() and np.isnan(H[2]).all() and all(np.isnan(c[2]).all() for c in C)
     assert np.isnan(M[first : first + (1 if where == "m" else 4), 2]).all()
@@ -122,11 +124,11 @@ def test_infinity_neither_crashes_nor_reaches_other_sequences(unit: str, precisi
     case = Case(unit, 3, 2, 37, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     clean = run(case, inputs, precision=precision, isa=isa)
-    shares = clean[2].copy()
-    shares[:, 1] = 1  # all of what follows is in the prefix
+    fractions = clean[2].copy()
+    fractions[:, 1] = 1  # all of what follows is in the prefix
     inputs[1][1, ::2] = math.inf
     inputs[0][1, 1, 3] = -math.inf
-    for m in (None, shares):
+    for m in (None, fractions):
         Y = run(case, inputs, precision=precision, isa=isa, m=m)[0]
         assert same_bits(Y[:, 0], clean[0][:, 0])
 

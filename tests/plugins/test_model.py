@@ -23,7 +23,7 @@ AMPLE = 2**30
 
 
 class Weights:
-    """A random model; shares are spread over 0 to 1."""
+    """A random model; fractions are spread over 0 to 1."""
 
     def __init__(self, unit: str, D: int, vocab: int = 11, layers: int = 1, seed: int = 0) -> None:
         draw = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from cases import CASES, EPSILON, GATES, Case
 from onnx import TensorProto, helper, numpy_helper
-from plugins.bounds import reference_step, share_bound, step_bounds
+from plugins.bounds import m_bound, reference_step, step_bounds
 from plugins.custom_ops import OpSession, need_library, op_model, session_of
 from torch import Tensor
 
@@ -54,7 +54,7 @@ def test_every_step_is_the_reference_step(case: Case, constant: bool, precision:
         assert torch.equal(y[0], after)
         x, h, *c = (each.double() for each in (X[t], H, *cell))
         m = M[0].double()
-        assert (m - update_fraction(x, h, *weights[2:])).abs().max() <= share_bound(precision)
+        assert (m - update_fraction(x, h, *weights[2:])).abs().max() <= m_bound(precision)
         wanted = reference_step(case.unit, x, h, weights, c, m, *settings)
         bounds = step_bounds(case.unit, precision, x, h, mask(m, case.D, *settings), weights, c)
         for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):

@@ -357,8 +357,8 @@ def test_a_reader_gives_bits_and_shares(backend: str, vcgru: tuple[Path, Path]) 
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     reader = Reader(model)
     pieces = [reader.read(ids[:4]), reader.read(ids[4:5]), reader.read(ids[5:])]
-    bits, shares = (np.concatenate(each) for each in zip(*pieces, strict=True))
+    bits, fractions = (np.concatenate(each) for each in zip(*pieces, strict=True))
     assert np.isnan(bits[0])
     # Steps one by one and at once may round differently, as any two backends may.
     assert bits[1:] == pytest.approx(-np.log2(p[np.arange(len(ids) - 1), ids[1:]]), abs=rounding(4))
-    assert shares == pytest.approx(m[:, 0].mean(-1), abs=rounding(4))
+    assert fractions == pytest.approx(m[:, 0].mean(-1), abs=rounding(4))

@@ -222,11 +222,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             OnnxRuntimeModel(path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_truncated_file(share: float, model: ModelProto, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_file(fraction: float, model: ModelProto, tmp_path: Path) -> None:
     content = model.SerializeToString()
     path = tmp_path / "cut.onnx"
-    path.write_bytes(content[: int(share * len(content))])
+    path.write_bytes(content[: int(fraction * len(content))])
     with pytest.raises(VcdeployError, match=r"cut\.onnx"):
         OnnxRuntimeModel(path)
 

@@ -274,10 +274,10 @@ def test_evaluation_does_not_depend_on_the_cut(make_trainer: MakeTrainer, tmp_pa
     assert torch.allclose(one.sums, other.sums, rtol=1e-12)
     assert m.shape == (len(ids) - 1, 1)
     assert abs(m - m_other).max() < 1e-12
-    logits, _, shares = trainer.model(torch.from_numpy(ids.astype("int64")[:-1, None]))
+    logits, _, fractions = trainer.model(torch.from_numpy(ids.astype("int64")[:-1, None]))
     nats = torch.nn.functional.cross_entropy(logits[:, 0], torch.from_numpy(ids.astype("int64")[1:]), reduction="sum")
     assert one.sums[0].item() == pytest.approx(nats.item(), rel=1e-12)
-    assert abs(m[:, 0] - shares[:, 0, 0].detach().numpy()).max() < 1e-12
+    assert abs(m[:, 0] - fractions[:, 0, 0].detach().numpy()).max() < 1e-12
 
 
 def test_a_budget_below_the_masks_reach_is_refused_at_once(make_trainer: MakeTrainer) -> None:

@@ -54,7 +54,7 @@ def test_entropy_setting_pulls_uncertain_steps_up_and_certain_ones_down() -> Non
     targets = objective.targets(logits, TOKENS[:1], None)
     assert isinstance(targets, torch.Tensor)
     assert targets.flatten().tolist() == [pytest.approx(0.8), pytest.approx(0.0, abs=1e-6)]  # mean 0.4
-    objective.observe(mean_share=0.5, mean_square=0.5, mean_entropy=math.log(4))
+    objective.observe(mean_m=0.5, mean_square=0.5, mean_entropy=math.log(4))
     targets = objective.targets(logits, TOKENS[:1], None)
     assert isinstance(targets, torch.Tensor)
     assert targets.flatten().tolist() == [pytest.approx(0.4), pytest.approx(0.0, abs=1e-6)]
@@ -77,17 +77,17 @@ def test_steering_meets_its_goal_on_a_moving_plant(settings: dict[str, float]) -
 def test_an_m_that_has_sunk_is_lifted() -> None:
     """A stand-in for a scheduler whose gradient has vanished: m moves with the penalty alone."""
     objective = Objective(TrainConfig(target=0.3))
-    m, weights, shares = 0.1, [], []
+    m, weights, fractions = 0.1, [], []
     for _ in range(600):
         m -= 0.02 * objective.weight
         objective.observe(m, m**2, 0.0)
         weights.append(objective.weight)
-        shares.append(m)
+        fractions.append(m)
     first = next(step for step, weight in enumerate(weights) if weight < 0)
     assert first == 200, "a model that is only beginning is left alone"
-    assert weights[first] == pytest.approx(0.3 * (math.log(shares[first] / 0.3) + 0.02), rel=0.01)
+    assert weights[first] == pytest.approx(0.3 * (math.log(fractions[first] / 0.3) + 0.02), rel=0.01)
     # The gap closes at 0.02 * 0.3 / m a step, to e^-4 of it within the push, and 2 % of the goal are slack.
-    assert max(shares) == pytest.approx(0.3, rel=0.05)
+    assert max(fractions) == pytest.approx(0.3, rel=0.05)
     for _ in range(20):  # of use after all: m is pulled down again at once
         objective.observe(0.6, 0.36, 0.0)
     assert objective.weight > 0.3
@@ -117,9 +117,9 @@ def test_a_dip_lifts_nothing(m: float, begin: int, end: int) -> None:
 def test_a_lift_is_the_same_for_every_m_whatever_the_norm() -> None:
     objective = Objective(TrainConfig(target=0.5, norm="l2"))
     objective.weight = -0.2
-    shares = M.clone().requires_grad_()
-    objective(torch.zeros(2, 2, 3), shares, TOKENS, None).backward()
-    assert shares.grad is not None and shares.grad.unique().tolist() == [pytest.approx(-0.05)]
+    fractions = M.clone().requires_grad_()
+    objective(torch.zeros(2, 2, 3), fractions, TOKENS, None).backward()
+    assert fractions.grad is not None and fractions.grad.unique().tolist() == [pytest.approx(-0.05)]
 
 
 def test_steering_allows_for_what_held_out_text_costs_more() -> None:
@@ -135,10 +135,10 @@ def test_steering_allows_for_what_held_out_text_costs_more() -> None:
 
 def test_steered_penalty_pulls_every_step_alike() -> None:
     objective = Objective(TrainConfig(target=0.5))
-    shares = M.clone().requires_grad_()
-    objective(torch.zeros(2, 2, 3), shares, TOKENS, None).backward()
-    assert shares.grad is not None
-    assert shares.grad.unique().tolist() == [pytest.approx(objective.weight / 4)]
+    fractions = M.clone().requires_grad_()
+    objective(torch.zeros(2, 2, 3), fractions, TOKENS, None).backward()
+    assert fractions.grad is not None
+    assert fractions.grad.unique().tolist() == [pytest.approx(objective.weight / 4)]
 
 
 def test_a_steered_objective_continues_where_it_was() -> None:

@@ -35,14 +35,14 @@ def test_layers_feed_each_other_and_stack_h_then_c() -> None:
     x = torch.randn(3, 2, 5, dtype=torch.float64)
     y, state, m = module(x)
     zeros = torch.zeros(2, 5, dtype=torch.float64)
-    hidden, rows, shares = x, [], []
+    hidden, rows, fractions = x, [], []
     for layer in module.layers:
         U, V, u, v, b = layer.parameters()
         hidden, h, share, c = cells.vclstm(hidden, zeros, U, V, u, v, b, zeros, module.sharpness, module.epsilon)
         rows += [h, c]
-        shares.append(share)
+        fractions.append(share)
     # Up to rounding: sums of ten products in another order, and through the slope of the mask, 5/4.
-    for one, other in ((y, hidden), (state, torch.stack(rows)), (m, torch.stack(shares, -1))):
+    for one, other in ((y, hidden), (state, torch.stack(rows)), (m, torch.stack(fractions, -1))):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-14)
 
 
@@ -147,8 +147,8 @@ def test_sharpness_of_the_model_is_the_units() -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
-def test_a_new_scheduler_gives_every_step_the_initial_share(share: float) -> None:
-    unit = VCGRU(64, 2, initial_share=share)
+def test_a_new_scheduler_gives_every_step_the_initial_m(share: float) -> None:
+    unit = VCGRU(64, 2, initial_m=share)
     y, _, m = unit(torch.randn(10, 20, 64))
     torch.testing.assert_close(m, torch.full_like(m, share))  # sigmoid and logit in float32
     y.square().mean().backward()
@@ -169,7 +169,7 @@ def test_wrong_shapes_are_named(shape: tuple[int, ...], state: tuple[int, ...] |
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dim": 0}, {"layers": 0}, {"sharpness": 0.0}, {"epsilon": 0.5}, {"initial_share": 1.0}],
+    [{"dim": 0}, {"layers": 0}, {"sharpness": 0.0}, {"epsilon": 0.5}, {"initial_m": 1.0}],
 )
 def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

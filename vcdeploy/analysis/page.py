@@ -34,7 +34,7 @@ def page(
     symbol to symbol and from line to line. With dimensions (first, last), counted from 1, the changes of the state
     are under each symbol, the last dimension on top. With words, their peaks are marked.
     """
-    top = max(0.1, float(np.ceil(max(trace.share.max() for trace in traces) * 10) / 10))
+    top = max(0.1, float(np.ceil(max(trace.mean_m.max() for trace in traces) * 10) / 10))
     most = max((_shown(trace, dimensions).max() for trace in traces), default=0.0) if dimensions else 0.0
     sections = [
         _strip(trace, trace.title or f"Text {number}", top, dimensions, most, set(parts(trace, words or ())))
@@ -90,13 +90,13 @@ def _strip(
 
 
 def _cells(trace: Trace, top: float, mapped: bool, peaks: Collection[int]) -> Iterator[str]:
-    share, symbols = trace.share, trace.symbols
+    m, symbols = trace.mean_m, trace.symbols
     for group in trace.groups():
         yield '<span class="group" role="none">'
         if group.character:
             yield f'<span class="character" aria-hidden="true">{escape(visible(group.character))}</span>'
         for at in range(group.start, group.stop):
-            tall = f"--h:{share[at] / top:.3f};--c:{colours.of(share[at]).ground_hex}"
+            tall = f"--h:{m[at] / top:.3f};--c:{colours.of(m[at]).ground_hex}"
             below = f'<i class="map" style="--x:{at / max(len(trace) - 1, 1):.5f}"></i>' if mapped else ""
             yield (
                 f'<span class="cell{" peak" * (at in peaks)}" role="option" aria-selected="false" '
@@ -116,14 +116,14 @@ def _legend(top: float, dimensions: tuple[int, int] | None, marked: bool) -> str
             f'<span class="ramp" aria-hidden="true">{steps_of}</span> changed most.'
         )
     return (
-        "<p>The height and the colour of a bar are m, the share of the state that reading the symbol updated: "
+        "<p>The height and the colour of a bar are m, the fraction of the state that reading the symbol updated: "
         f'0 <span class="ramp" aria-hidden="true">{steps}</span> 1. A bar of full height is {top:g}.'
         f"{' ▾ is a peak inside a word.' * marked}{changed}</p>\n"
     )
 
 
 def _classes(classes: Mapping[str, Spent], traces: Sequence[Trace]) -> str:
-    mean = float(np.concatenate([trace.share for trace in traces]).mean())
+    mean = float(np.concatenate([trace.mean_m for trace in traces]).mean())
     rows = "".join(
         f"<tr><th scope=row>{escape(name)}<td>{spent['symbols']:,}<td>{spent['m']:.3f}<td>{spent['m'] / mean:.2f}"
         for name, spent in classes.items()

@@ -44,7 +44,7 @@ def strips(
             "give a shorter text, or write .html or .json"
         )
     rows = [(trace, start, stop) for trace in traces for start, stop in _lines(trace)]
-    top = max(0.1, np.ceil(max(trace.share.max() for trace in traces) * 10) / 10)
+    top = max(0.1, np.ceil(max(trace.mean_m.max() for trace in traces) * 10) / 10)
     shown = {id(trace): _shown(trace, dimensions) for trace in traces} if dimensions else {}  # [T, L, blocks]
     most = max((each.max() for each in shown.values()), default=0.0)
     titles = sum(TITLE for trace in traces if trace.title)
@@ -72,7 +72,7 @@ def strips(
         axes = place(BARS, across, LABELS[trace.vocab.kind])
         _draw_bars(axes, trace, start, stop, top)
         if marked := [at for at in parts(trace, words or ()) if start <= at < stop]:
-            axes.plot(marked, trace.share[marked] + 0.05 * top, "v", color=EDGE, markersize=3.5, clip_on=False)
+            axes.plot(marked, trace.mean_m[marked] + 0.05 * top, "v", color=EDGE, markersize=3.5, clip_on=False)
         if dimensions:
             layers = shown[id(trace)][start:stop]
             for layer in range(layers.shape[1]):
@@ -127,10 +127,10 @@ def _shown(trace: Trace, dimensions: tuple[int, int] | None) -> NDArray[np.float
 
 
 def _draw_bars(axes: Axes, trace: Trace, start: int, stop: int, top: float) -> None:
-    share, kind = trace.share[start:stop], trace.vocab.kind
+    m, kind = trace.mean_m[start:stop], trace.vocab.kind
     places = np.arange(start, stop)
-    axes.bar(places, share, width=0.9, color=[colours.of(m).ground_hex for m in share], edgecolor=EDGE, linewidth=0.4)
-    axes.axhline(trace.share.mean(), color=EDGE, linewidth=0.6, linestyle=":")
+    axes.bar(places, m, width=0.9, color=[colours.of(m).ground_hex for m in m], edgecolor=EDGE, linewidth=0.4)
+    axes.axhline(trace.mean_m.mean(), color=EDGE, linewidth=0.6, linestyle=":")
     axes.set_xlim(start - 0.6, stop - 0.4)
     axes.set_ylim(0, top)
     axes.set_yticks([0, top])

@@ -28,10 +28,10 @@ class Spent(TypedDict):
 
 def by_class(m: NDArray[Any], classes: Mapping[str, NDArray[np.bool_]]) -> dict[str, Spent]:
     """The mean of m [T, L] over each class of vcdeploy.corpora.classes, whose masks may be longer than m."""
-    share = m.mean(-1)
+    mean_m = m.mean(-1)
     masks = {name: mask[: len(m)] for name, mask in classes.items()}
     return {
-        name: Spent(symbols=int(mask.sum()), m=float(share[mask].mean())) for name, mask in masks.items() if mask.any()
+        name: Spent(symbols=int(mask.sum()), m=float(mean_m[mask].mean())) for name, mask in masks.items() if mask.any()
     }
 
 
@@ -75,8 +75,8 @@ def words(traces: Sequence[Trace], rise: float = RISE) -> list[Word]:
         if trace.vocab.kind != "text":
             raise VcdeployError(f"words are looked for in text, and this model reads {trace.vocab.kind}")
         for word, start in _runs(trace):
-            found.setdefault(word, []).append(trace.share[start : start + len(word)])
-    means = {word: np.mean(shares, 0) for word, shares in found.items()}
+            found.setdefault(word, []).append(trace.mean_m[start : start + len(word)])
+    means = {word: np.mean(fractions, 0) for word, fractions in found.items()}
     return [Word(word, len(found[word]), m, peaks(m, rise)) for word, m in means.items()]
 
 

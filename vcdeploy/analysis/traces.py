@@ -36,7 +36,7 @@ class Trace:
     """A text of T symbols as a model of L layers read it, from a zero state.
 
     title: what is said of the text in figures. config: the model's description.
-    m [T, L]: the share of the state that reading a symbol asked for. active [T, L]: a, the dimensions it updated.
+    m [T, L]: the fraction of the state that reading a symbol asked for. active [T, L]: a, the dimensions it updated.
     probability [T]: of the symbol that came, before it came. entropy [T]: of that prediction, in bits. Nothing
     foresees the first symbol: NaN. changes [T, L, D]: |h_t - h_{t-1}|, where it was asked for.
     """
@@ -60,7 +60,7 @@ class Trace:
         return [self.vocab.symbols[id_] for id_ in self.ids.tolist()]
 
     @cached_property
-    def share(self) -> NDArray[np.float64]:
+    def mean_m(self) -> NDArray[np.float64]:
         """m [T], the mean of the layers."""
         return self.m.astype(np.float64).mean(-1)
 
@@ -97,7 +97,7 @@ class Trace:
         unit, dim = self.config["unit"], self.config["dim"]
         return {
             "symbols": len(self),
-            "m": float(self.share.mean()),
+            "m": float(self.mean_m.mean()),
             "rnn_d": cost.rnn_d(unit, dim, squares),
             "macs": cost.macs(unit, dim, squares),
             "bits": float(np.mean(self.bits[1:])) if len(self) > 1 else float("nan"),
@@ -124,7 +124,7 @@ def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = ""
         raise VcdeployError("there is no symbol in the text to trace: give at least one")
     state: NDArray[np.float32] | None = None
     expectations: list[NDArray[np.float64]] = []
-    shares: list[NDArray[np.float32]] = []
+    fractions: list[NDArray[np.float32]] = []
     moved: list[NDArray[np.float32]] = []
     expected: NDArray[np.float64] | None = None  # [vocab], of the symbol to come
     piece = 1 if changes else PIECE
@@ -132,7 +132,7 @@ def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = ""
         now = ids[at : at + piece]
         before = state
         logits, state, m = model.run(now.reshape(-1, 1), state, at)
-        shares.append(m[:, 0])
+        fractions.append(m[:, 0])
         if changes:
             moved.append(_hidden(np.abs(state - (0 if before is None else before)), m.shape[-1]))
         following = log_probabilities(logits[:, 0])  # [n, vocab]
@@ -143,7 +143,7 @@ def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = ""
         entropy = -(p * np.where(p > 0, foreseen, 0)).sum(-1)
         expectations.append(np.stack([p[np.arange(len(now)), now], entropy]))
     probability, entropy = np.concatenate(expectations, -1)
-    m = np.concatenate(shares)
+    m = np.concatenate(fractions)
     return Trace(
         title=title,
         config=dict(model.config),

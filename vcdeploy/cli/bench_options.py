@@ -54,7 +54,7 @@ def listed(text: str, known: tuple[str, ...], option: str) -> list[str]:
     return [each for each in known if each in wanted]
 
 
-def share_range(text: str) -> tuple[float, float]:
+def m_range(text: str) -> tuple[float, float]:
     """LO:HI, or one number for both."""
     low, _, high = text.partition(":")
     try:
@@ -63,7 +63,7 @@ def share_range(text: str) -> tuple[float, float]:
         ends = 0.0, 0.0
     if not 0 < ends[0] <= ends[1] <= 1 or text.endswith(":"):
         raise VcdeployError(
-            f"--share {text!r} is no range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
+            f"--m {text!r} is no range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
         )
     return ends
 

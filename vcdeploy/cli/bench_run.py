@@ -14,10 +14,10 @@ from vcdeploy.cli.bench_options import (
     ended_by_sigterm,
     json_option,
     listed,
+    m_range,
     print_comparison,
     put_out,
     read_old,
-    share_range,
     split,
     threshold_option,
 )
@@ -33,7 +33,7 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to
 @click.argument("model", required=False, type=ModelName())
 @click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Of a synthetic model: the unit. [default: vcgru]")
 @click.option("--dim", type=click.IntRange(2, 16384), help="Of a synthetic model: the state size. [default: 1024]")
-@click.option("--share", metavar="LO:HI",
+@click.option("--m", metavar="LO:HI",
               help="Of a synthetic model: m, spread over the symbols, or a number. [default: 0.2:0.6]")  # fmt: skip
 @click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
               help="With MODEL: a file for it to read. [default: self-generated text]")  # fmt: skip
@@ -62,7 +62,7 @@ def run(
     model: str | None,
     unit: str | None,
     dim: int | None,
-    share: str | None,
+    m: str | None,
     text: Path | None,
     scenario: str,
     steps: int,
@@ -82,7 +82,7 @@ def run(
     """Measure how fast MODEL runs, beside dense models of its size.
 
     MODEL is a pretrained model (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A pretrained
-    model takes precedence over a file of its name, which is ./english. [default: english] With --unit, --dim or --share
+    model takes precedence over a file of its name, which is ./english. [default: english] With --unit, --dim or --m
     instead of MODEL the model is synthetic: random weights and a known m. All are whole language models, in ONNX
     Runtime, PyTorch and, where installed, OpenVINO.
 
@@ -108,9 +108,7 @@ def run(
         need_gpu()
     scenarios = listed(scenario, SCENARIOS, "--scenario")
     precisions = listed(precision, tuple(PRECISIONS), "--precision")
-    synthetic = [
-        option for option, value in {"--unit": unit, "--dim": dim, "--share": share}.items() if value is not None
-    ]
+    synthetic = [option for option, value in {"--unit": unit, "--dim": dim, "--m": m}.items() if value is not None]
     if model is not None and synthetic:
         raise VcdeployError(f"{synthetic[0]} is for a synthetic model, and {model} is given: leave one out")
     if text is not None and synthetic:
@@ -121,7 +119,7 @@ def run(
         model = model or zoo.DEFAULT
     with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
         document = measure(
-            model, unit=unit or UNIT, dim=dim or DIM, share=share_range(share or "0.2:0.6"), text=text,
+            model, unit=unit or UNIT, dim=dim or DIM, m_range=m_range(m or "0.2:0.6"), text=text,
             scenarios=scenarios, steps=steps, batch=batch, engines=split(engines), precisions=precisions,
             baseline=baseline, threads=threads, device=device, quick=quick, rounds=rounds, seed=seed,
             command=command_line(), tell=status.update,

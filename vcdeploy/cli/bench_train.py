@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vcdeploy.cli.bench_options import command_line, ended_by_sigterm, json_option, put_out, share_range
+from vcdeploy.cli.bench_options import command_line, ended_by_sigterm, json_option, m_range, put_out
 from vcdeploy.spec import VARIABLE_UNITS
 
 
@@ -16,7 +16,7 @@ from vcdeploy.spec import VARIABLE_UNITS
 @click.option("--dim", type=click.IntRange(1, 16384), default=512, show_default=True, help="Dimensions of the state.")
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Sequences at once.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps of a sequence.")
-@click.option("--share", metavar="LO:HI", default="0.2:0.6", show_default=True,
+@click.option("--m", metavar="LO:HI", default="0.2:0.6", show_default=True,
               help="m, evenly spread over the tokens, or one number.")  # fmt: skip
 @click.option("--sharpness", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
               help="Of the mask: training starts with 0.1 and ends with 1.")  # fmt: skip
@@ -30,7 +30,7 @@ def train(
     dim: int,
     batch: int,
     steps: int,
-    share: str,
+    m: str,
     sharpness: float,
     threads: int,
     rounds: int,
@@ -48,7 +48,7 @@ def train(
 
     from vcdeploy.bench import training
 
-    task = training.Task(unit, dim, batch, steps, share_range(share), sharpness, threads, seed)
+    task = training.Task(unit, dim, batch, steps, m_range(m), sharpness, threads, seed)
     with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
         document = training.bench(task, rounds, command_line(), status.update)
     training.show(document, Console(highlight=False))

@@ -73,7 +73,7 @@ def trace(
     """Show where MODEL spends its computation, symbol by symbol. [default: english]
 
     MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. The symbols come in
-    the colour of m, the share of the state that reading them updated; without colours, with a digit under each: 4 is
+    the colour of m, the fraction of the state that reading them updated; without colours, with a digit under each: 4 is
     0.4 to 0.5. Pictures show m as bars, and a page tells of each symbol m, a, its probability and the entropy of the
     prediction.
 
@@ -104,7 +104,7 @@ def trace(
         _show(traces, shown)
     console = Console(highlight=False, soft_wrap=True)
     if spent:
-        console.print(spending_table(spent, float(np.concatenate([each.share for each in traces]).mean())))
+        console.print(spending_table(spent, float(np.concatenate([each.mean_m for each in traces]).mean())))
     if found is not None:
         _show_words(found)
     for name, model in loaded.items():
@@ -178,13 +178,13 @@ def _dimensions(asked: str | None, sizes: list[int]) -> tuple[int, int] | None:
 
 def _describe(prefix: str, model: Model, traces: Sequence[Trace]) -> str:
     backend = f"{model.backend} ({model.detail})" if model.detail else model.backend
-    share = np.concatenate([each.share for each in traces])
+    m = np.concatenate([each.mean_m for each in traces])
     bits = np.concatenate([each.bits[1:] for each in traces])
     a = np.concatenate([each.active for each in traces])
     return (
-        f"{prefix}{backend}, {model.precision} · {len(share):,} symbols · "
+        f"{prefix}{backend}, {model.precision} · {len(m):,} symbols · "
         + (f"{bits.mean():.3f} bits per symbol · " if len(bits) else "")
-        + f"mean m {share.mean():.3f} · mean a {a.mean():,.0f} of {model.config['dim']:,}"
+        + f"mean m {m.mean():.3f} · mean a {a.mean():,.0f} of {model.config['dim']:,}"
     )
 
 
@@ -238,7 +238,7 @@ def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
         changed = blocks(changes_of(trace, dimensions).mean(1), ROWS) if dimensions else None  # [T, rows]
         for line in _lines(trace, room):
             for text, place in line:
-                stream.write(text, None if place is None else float(trace.share[place]))
+                stream.write(text, None if place is None else float(trace.mean_m[place]))
             stream.end()
             if changed is not None and changed.any():
                 shades = np.ceil((len(SHADES) - 1) * np.sqrt(changed / (changed.max() or 1))).astype(int)

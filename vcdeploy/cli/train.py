@@ -45,10 +45,10 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting("--layers", "Layers of the unit.", type=int)
 @_setting("--dropout", "Dropout on embedding, between layers and before the output.", type=float)
 @_setting("--epsilon", "Where the mask is cut to exactly 0 and 1.", type=float)
-@_setting("--initial-share", "The share m of the state that an untrained scheduler updates.", type=float)
+@_setting("--initial-m", "m of an untrained scheduler.", type=float)
 @_setting(
     "--budget",
-    "Share of the dense unit's rnn_d to spend, instead of --target.",
+    "Fraction of the dense unit's rnn_d to spend, instead of --target.",
     type=float,
 )
 @_setting("--target", "The mean of m to reach; with --weight, what the penalty pulls every m to.", type=float)

@@ -28,7 +28,7 @@ from vcdeploy.training import checkpoint
 
 # Corpora whose licence lets a model trained on them be passed on, whatever the reader does with it.
 FREE = ("demo", "europarl-cs", "europarl-de", "europarl-en", "irish")
-LOSS = 0.005  # the share of its bits per symbol that a narrower precision may cost
+LOSS = 0.005  # the fraction of its bits per symbol that a narrower precision may cost
 FIGURES = ("bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "compute")
 
 

@@ -59,8 +59,8 @@ class Int8(TorchFunctionMode):
     """While it is entered, a step of the reference, or the output layer, is that of int8: `linear` multiplies whole
     levels, the scheduler's sums are made in double, and sigmoid and tanh are those of this page.
 
-    x [B, D], V: the step's input and the matrix that reads it, whose levels are a share of the largest in x; those of
-    anything else are a share of the largest there was so far, and at least of 1.
+    x [B, D], V: the step's input and the matrix that reads it. The levels of x are relative to its largest value; those
+    of anything else to the largest value so far, and to 1 at least.
     """
 
     def __init__(self, dim: int, matrices: Matrices, x: Tensor | None = None, V: Tensor | None = None) -> None:

@@ -5,6 +5,8 @@ from typing import Any, get_args
 
 from vcdeploy.errors import VcdeployError
 
+RENAMED = {"initial_share": "initial_m"}  # settings by their name in checkpoints of version 0.1
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -19,7 +21,7 @@ class TrainConfig:
     layers: int = 1
     dropout: float = 0.0
     epsilon: float = 1e-3
-    initial_share: float = 0.5
+    initial_m: float = 0.5
     # the computation it may spend
     setting: str = "learn"
     target: float = 0.4
@@ -60,7 +62,7 @@ class TrainConfig:
             ),
             (0 <= self.dropout < 1, "--dropout", "from 0 to below 1"),
             (0 < self.epsilon < 0.5, "--epsilon", "above 0 and below 0.5"),
-            (0 < self.initial_share < 1, "--initial-share", "between 0 and 1"),
+            (0 < self.initial_m < 1, "--initial-m", "between 0 and 1"),
             (self.setting in ("learn", "guide", "entropy"), "--setting", "learn, guide or entropy"),
             (0 < self.target < 1, "--target", "between 0 and 1"),
             (self.weight is None or self.weight >= 0, "--weight", "0 or more"),
@@ -112,6 +114,7 @@ class TrainConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
         """From a checkpoint; a missing or foreign entry is an error, not a default."""
+        values = {RENAMED.get(name, name): value for name, value in values.items()}
         known = {field.name: field.type for field in fields(cls)}
         wrong = sorted(known.keys() ^ values.keys())
         if wrong:

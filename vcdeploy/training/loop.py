@@ -68,7 +68,7 @@ class Trainer:
             config.layers,
             dropout=config.dropout,
             epsilon=config.epsilon,
-            initial_share=config.initial_share,
+            initial_m=config.initial_m,
         ).to(processes.device)
         processes.agree(self.model)
         if processes.rank:  # another dropout on every process

@@ -72,21 +72,21 @@ class Objective:
             return (config.target * level / mean).clamp(max=1).unsqueeze(-1)
         return config.target
 
-    def observe(self, mean_share: float, mean_square: float, mean_entropy: float) -> None:
+    def observe(self, mean_m: float, mean_square: float, mean_entropy: float) -> None:
         """After a step, the means over all processes: of m, of a²/D², of the prediction's entropy."""
         if self.steering:
-            self.weight = self.steering.weight(self._spent(mean_share, mean_square))
+            self.weight = self.steering.weight(self._spent(mean_m, mean_square))
         if self.mean_entropy is not None:
             mean_entropy = self.mean_entropy + 0.01 * (mean_entropy - self.mean_entropy)
         self.mean_entropy = mean_entropy
 
-    def calibrate(self, mean_share: float, mean_square: float) -> None:
+    def calibrate(self, mean_m: float, mean_square: float) -> None:
         """After an evaluation, the means over held-out text: what is steered there is what counts."""
         if self.steering:
-            self.steering.calibrate(self._spent(mean_share, mean_square))
+            self.steering.calibrate(self._spent(mean_m, mean_square))
 
-    def _spent(self, mean_share: float, mean_square: float) -> float:
-        return math.sqrt(mean_square) if self.config.budget else mean_share
+    def _spent(self, mean_m: float, mean_square: float) -> float:
+        return math.sqrt(mean_square) if self.config.budget else mean_m
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to go on alike."""
@@ -159,6 +159,6 @@ class Steering:
         return min(self.HIGHEST, max(self.LOWEST, exponent))
 
 
-def _nearer(mean: float | None, value: float, share: float) -> float:
+def _nearer(mean: float | None, value: float, rate: float) -> float:
     """A running mean after one more value."""
-    return value if mean is None else mean + share * (value - mean)
+    return value if mean is None else mean + rate * (value - mean)

@@ -27,7 +27,7 @@ class LanguageModel(nn.Module):
         dropout: float = 0.0,
         sharpness: float = 1.0,
         epsilon: float = 1e-3,
-        initial_share: float = 0.5,
+        initial_m: float = 0.5,
     ) -> None:
         super().__init__()
         module = MODULES.get(unit)
@@ -35,9 +35,7 @@ class LanguageModel(nn.Module):
             raise ValueError(f"no unit {unit!r}: choose from {', '.join(MODULES)}")
         self.unit: VariableUnit | DenseUnit | CRNN
         if issubclass(module, VariableUnit):
-            self.unit = module(
-                dim, layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_share=initial_share
-            )
+            self.unit = module(dim, layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_m=initial_m)
         elif issubclass(module, DenseUnit):
             self.unit = module(dim, layers, dropout=dropout)
         else:

@@ -17,13 +17,13 @@ class VariableLayer(nn.Module):
     random u and v means nothing, and has to be unlearnt first (docs/design.md, section 4).
     """
 
-    def __init__(self, dim: int, gates: int, initial_share: float) -> None:
+    def __init__(self, dim: int, gates: int, initial_m: float) -> None:
         super().__init__()
         self.U = nn.Parameter(torch.empty(gates * dim, dim))
         self.V = nn.Parameter(torch.empty(gates * dim, dim))
         self.u = nn.Parameter(torch.zeros(dim))
         self.v = nn.Parameter(torch.zeros(dim))
-        self.b = nn.Parameter(torch.logit(torch.tensor([initial_share])))
+        self.b = nn.Parameter(torch.logit(torch.tensor([initial_m])))
         bound = dim**-0.5
         for weight in (self.U, self.V):
             nn.init.uniform_(weight, -bound, bound)
@@ -69,18 +69,18 @@ class VariableUnit(nn.Module):
         dropout: float = 0.0,
         sharpness: float = 1.0,
         epsilon: float = 1e-3,
-        initial_share: float = 0.5,
+        initial_m: float = 0.5,
     ) -> None:
         super().__init__()
         if dim < 1 or layers < 1:
             raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
-        if sharpness <= 0 or not 0 < epsilon < 0.5 or not 0 < initial_share < 1:
+        if sharpness <= 0 or not 0 < epsilon < 0.5 or not 0 < initial_m < 1:
             raise ValueError(
                 f"sharpness must be above 0 ({sharpness}), epsilon between 0 and 0.5 ({epsilon}), "
-                f"initial_share between 0 and 1 ({initial_share})"
+                f"initial_m between 0 and 1 ({initial_m})"
             )
         self.dim, self.sharpness, self.epsilon = dim, sharpness, epsilon
-        self.layers = nn.ModuleList(VariableLayer(dim, len(self.spec.gates), initial_share) for _ in range(layers))
+        self.layers = nn.ModuleList(VariableLayer(dim, len(self.spec.gates), initial_m) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ BEYOND = Experiment(
     name="beyond",
     title="Beyond the paper: VCLSTM, two layers, entropy",
     about="Penn Treebank by characters. Each variable unit stands beside the dense one of its rnn_d. The smaller of "
-    "those of two layers spends as much as the other, a larger share of a smaller state.",
+    "those of two layers spends as much as the other, a larger fraction of a smaller state.",
     settings={"corpus": "ptb"},
     rows=(
         Row("VCLSTM, learn", "vclstm", {"target": 0.4}),

@@ -22,7 +22,7 @@ BITS = Experiment(
     title="Penn Treebank by bits",
     about="Every character is eight bits, alone or with a buffer of 8 or 24 zeros. The CRNN is told where characters "
     "end; the VCRNN has to find out. The others are sized to the rnn_d of the first VCRNN with the same buffer; the "
-    "smaller one is asked for a larger share of its state, and may stay below it. Every segment is twelve "
+    "smaller one is asked for a larger fraction of its state, and may stay below it. Every segment is twelve "
     "characters long.",
     settings={"corpus": "ptb", "kind": "bits"},
     rows=(*_rows(0, 0.4), *_rows(8, 0.3), *_rows(24, 0.3)),

@@ -7,8 +7,8 @@ CHARACTERS = Experiment(
     title="Penn Treebank by characters",
     about="Does a unit that chooses its computation predict better than a dense one of the same rnn_d? "
     "The VCGRU is trained first; what it spends on the validation text sets the size of all others. Those called "
-    "smaller spend as much, too: a larger share of a smaller state. The larger GRU is none of these: it is there to be "
-    "[timed](microseconds.md).",
+    "smaller spend as much, too: a larger fraction of a smaller state. The larger GRU is none of these: it is there to "
+    "be [timed](microseconds.md).",
     settings={"corpus": "ptb"},
     rows=(
         Row("VCGRU", "vcgru", {"target": 0.4}),

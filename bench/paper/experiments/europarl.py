@@ -33,7 +33,8 @@ def _rows(corpus: str, language: str) -> tuple[Row, ...]:
     where = {"corpus": corpus}
     guide = {"setting": "guide", "guide": " ", "guide_target": 0.8, "target": 0.4}
     learn = [
-        Row(f"{language}, learn {share}", "vcrnn", {**where, "target": share}, series="learn") for share in (0.3, 0.5)
+        Row(f"{language}, learn {target}", "vcrnn", {**where, "target": target}, series="learn")
+        for target in (0.3, 0.5)
     ]
     guided = [
         Row(f"{language}, guide 0.4{note}", "vcrnn", {**where, **guide, "weight": weight}, series="guide")

@@ -1,11 +1,11 @@
-"""text8 again: a larger share of a smaller state, and dense units of more sizes, to be timed with those of text8."""
+"""text8 again: a larger fraction of a smaller state, and dense units of more sizes, to be timed with those of text8."""
 
 from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
 FRONT = Experiment(
     name="front",
-    title="text8: a larger share of a smaller state",
-    about="VCGRUs that spend a larger share of a smaller state than those of `text8`, on the same text and trained "
+    title="text8: a larger fraction of a smaller state",
+    about="VCGRUs that spend a larger fraction of a smaller state than those of `text8`, on the same text and trained "
     "alike: the smaller has about the rnn_d of the GRU there, the larger twice that, and a GRU of its own beside it. "
     "One more GRU, of a size between, is there to be [timed](microseconds.md) with them.",
     settings={},
