@@ -1,4 +1,4 @@
-# What a contributor can do; `make` alone lists it.
+# Targets for contributors; `make` alone lists them.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,12 +13,12 @@ NATIVE := CMakeLists.txt $(SOURCES) $(shell find plugins -name CMakeLists.txt)
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED)  ## make .venv: the package, editable, with everything needed to train and to test
+setup: $(INSTALLED)  ## create .venv: the package (editable) and everything needed to train and test
 
 $(RUNNABLE): EXTRAS := cpu,music
 $(INSTALLED): EXTRAS := train,cpu,music,plots,dev
 
-# Without build isolation the compiled objects stay usable from one build to the next.
+# Without build isolation, compiled objects can be reused by the next build.
 $(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time this takes a few minutes."
@@ -26,13 +26,13 @@ $(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $(RUNNABLE) $@
 
-demo: $(RUNNABLE)  ## install what runs models; generate a text and a tune, run a short benchmark
+demo: $(RUNNABLE)  ## install what is needed to run models; generate a text and a tune, run a short benchmark
 	$(BIN)/vcdeploy sample --prime "The prime min" --temperature 0.5 --show-compute
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.abc
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.mid
 	@cat runs/demo/tune.abc
 	$(BIN)/vcdeploy bench english --quick --engines native > runs/demo/bench.txt
-	@sed '$$d' runs/demo/bench.txt  # its last line is JSON
+	@sed '$$d' runs/demo/bench.txt  # without the last line, which is JSON
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -41,10 +41,10 @@ docs: setup  ## build the documentation site in build/site; open build/site/inde
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-pictures: setup  ## draw the pictures of the README
+pictures: setup  ## draw the pictures in the README
 	$(BIN)/python docs/pictures/sample.py
 
-fuzz: setup  ## load thousands of damaged model files, with the native code built to stop at any bad access
+fuzz: setup  ## load thousands of damaged model files, with the native code built with sanitizers
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DVCDEPLOY_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
@@ -54,7 +54,7 @@ fuzz: setup  ## load thousands of damaged model files, with the native code buil
 	$(BIN)/python tests/fuzz.py --count 300 --backend onnxruntime
 	$(BIN)/python tests/fuzz.py --count 300 --backend torch
 
-# Minutes of processor time for all architectures. The tests compile again only if the sources changed since.
+# Takes minutes for all architectures. The tests recompile only if the sources have changed since.
 ptxas:  ## compile the CUDA kernels for every GPU architecture and write docs/results/ptxas.md; needs nvcc
 	mkdir -p build
 	$(PYTHON) plugins/tensorrt/ptxas.py > build/ptxas.md
@@ -77,6 +77,6 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(SOURCES)
 
-clean:  ## remove what was built, .venv included
+clean:  ## remove build outputs, including .venv
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

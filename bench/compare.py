@@ -1,7 +1,7 @@
-"""Two documents of `vcdeploy bench`, an old and a new one: which ratios to the dense baseline have changed.
+"""Compare two documents of `vcdeploy bench`: which speedups vs the dense baseline have changed.
 
-Times change with the machine's mood from day to day; ratios within one interleaved run hardly do. So only these are
-compared, for every engine that both documents measured in the same circumstances.
+Absolute times vary from day to day on the same machine; ratios within one interleaved run hardly do. So only ratios are
+compared, for every engine that both documents measured with the same settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME_MACHINE = ("processor", "system", "cores", "caches")
 
 
 class Place(NamedTuple):
-    """An engine and its circumstances. part: of a full report, else empty."""
+    """An engine and the settings it was measured with. part: of a full report, else empty."""
 
     part: str
     model: str
@@ -37,9 +37,9 @@ class Place(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The speedups of one place vs the baseline, then and now.
+    """The speedup of one engine vs its baseline in the old and the new document.
 
-    reproducible: whether both documents expect another run to find the same (vcdeploy.bench.report.mark_reproducible).
+    reproducible: whether both documents mark the ratio as reproducible (vcdeploy.bench.report.mark_reproducible).
     """
 
     place: Place
@@ -49,13 +49,13 @@ class Change(NamedTuple):
 
     @property
     def times(self) -> float:
-        """Above 1: slower than before, against the same baseline."""
+        """Old speedup divided by new speedup: above 1 is slower than before, vs the same baseline."""
         return self.old / self.new
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """remarks: what differs between the two beside the figures."""
+    """The changes between two documents. remarks: differences other than the figures."""
 
     changes: list[Change]
     threshold: float
@@ -80,22 +80,24 @@ class Comparison:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A document of `vcdeploy bench run` or `report`."""
+    """Read a document of `vcdeploy bench run` or `report`."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise VcdeployError(f"{file} is no JSON ({error}): give what `vcdeploy bench --json FILE` wrote") from error
+        raise VcdeployError(
+            f"{file} is not valid JSON ({error}): pass a file written by `vcdeploy bench --json`"
+        ) from error
     if not isinstance(document, dict) or not ("parts" in document or "engines" in document):
         raise VcdeployError(
-            f"{file} is no document of `vcdeploy bench`: give what --json or `vcdeploy bench report` wrote"
+            f"{file} is not a document of `vcdeploy bench`: pass a file written by --json or `vcdeploy bench report`"
         )
     return document
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], threshold: float = THRESHOLD) -> Comparison:
-    """Everything that is in both. A full report and a plain one meet in what was measured alike."""
+    """Compare all ratios found in both documents. A full report and a plain run can be compared as well."""
     then, now = dict(ratios(old)), dict(ratios(new))
     if old.get("kind") != new.get("kind"):
         then, now = _without_parts(then), _without_parts(now)
@@ -106,14 +108,14 @@ def compare(old: dict[str, Any], new: dict[str, Any], threshold: float = THRESHO
     ]
     if not common:
         raise VcdeployError(
-            "the two documents have nothing in common: the same model or --unit, --dim and --m, --batch, "
-            "--threads, --steps, scenarios and engines must be in both"
+            "the two documents have nothing in common: both need the same model (or --unit, --dim and --m), --batch, "
+            "--threads, --steps, scenarios and engines"
         )
     return Comparison(common, threshold, list(_remarks(old, new)))
 
 
 def ratios(document: dict[str, Any]) -> Iterator[tuple[Place, tuple[float, bool]]]:
-    """Every ratio of a document to a dense baseline, except the baselines' own, and whether it is reproducible."""
+    """Yield every ratio to a dense baseline, except the baselines' own, and whether it is reproducible."""
     for part in document["parts"] if document.get("kind") == full.KIND else [document]:
         settings, name = part["settings"], part.get("part", "")
         by_name = {each["name"]: each for each in part["engines"]}
@@ -122,7 +124,7 @@ def ratios(document: dict[str, Any]) -> Iterator[tuple[Place, tuple[float, bool]
             if each["name"] == against:
                 continue
             for scenario, found in each["scenarios"].items():
-                ratio = found.get("fastest_ratio", found.get("ratio"))  # an older document has the second alone
+                ratio = found.get("fastest_ratio", found.get("ratio"))  # older documents have only `ratio`
                 if ratio is not None:
                     place = _place(part, name, settings, scenario, each, by_name[against])
                     yield place, (ratio, found.get("reproducible", True))
@@ -152,7 +154,7 @@ def _place(
 
 
 def _without_parts(found: dict[Place, tuple[float, bool]]) -> dict[Place, tuple[float, bool]]:
-    """Each place once: of several parts that have it, the first counts."""
+    """Drop the names of parts; if several parts have the same place, keep the first."""
     plain: dict[Place, tuple[float, bool]] = {}
     for place, ratio in found.items():
         plain.setdefault(place._replace(part=""), ratio)
@@ -163,11 +165,11 @@ def _remarks(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for name in SAME_MACHINE:
         then, now = old["machine"].get(name), new["machine"].get(name)
         if then != now:
-            yield f"another machine: {name} {_said(then)} then, {_said(now)} now; ratios depend on it"
+            yield f"different machine: {name} was {_said(then)}, is now {_said(now)}; ratios depend on it"
     for name in {**old["versions"], **new["versions"]}:
         then, now = old["versions"].get(name), new["versions"].get(name)
         if then != now and name != "vcdeploy":
-            yield f"{name} {then or 'not installed'} then, {now or 'not installed'} now"
+            yield f"{name}: was {then or 'not installed'}, is now {now or 'not installed'}"
 
 
 def _said(value: Any) -> str:
@@ -175,10 +177,10 @@ def _said(value: Any) -> str:
 
 
 def table(found: Comparison, then: str, now: str) -> Table:
-    """Every ratio that both runs have; then, now: the dates of the two."""
+    """One row per ratio found in both runs; then, now: the dates of the two."""
     table = Table(title=f"speedup vs the baseline: {then} and {now}", box=None, pad_edge=False,
                   title_justify="left", title_style="bold", header_style="dim")  # fmt: skip
-    for header in ("part", "model", "m", "B", "threads", "", "engine", "against"):
+    for header in ("part", "model", "m", "B", "threads", "", "engine", "baseline"):
         table.add_column(header, no_wrap=True)
     for header in ("old", "new", "old/new"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -194,7 +196,7 @@ def table(found: Comparison, then: str, now: str) -> Table:
 
 
 def remarks(found: Comparison) -> list[str]:
-    """The lines below the table: what else differs, and the counts."""
+    """The lines below the table: other differences, and the counts."""
     loose = len(found.changes) - len(found.reproducible)
     lines = list(found.remarks)
     if loose:

@@ -1,7 +1,7 @@
-"""The design of a full report: which parts it has, and what each varies around a base point.
+"""The design of a full report: its parts, and what each varies around a base point.
 
-Not every combination is measured. The base is a VCGRU, batch 1, one thread, m evenly spread over 0.2 to 0.6; a part
-varies one or two things, and has the dense models that its ratios refer to among its own engines.
+Not every combination is measured. The base point is a VCGRU, batch 1, one thread, m evenly spread over 0.2 to 0.6. Each
+part varies one or two settings, and includes the dense models that its ratios refer to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ M_VALUES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SIZES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # of the largest D
 BATCH = 8
 STEPS = 50  # of a sequence
-TAIL_ROUNDS = 100  # of a hundredth of the steps each
+TAIL_ROUNDS = 100  # each with a hundredth of the steps
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _file(engine: Engine, dim: int, m_range: Range) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One interleaved run. varies: in words. calls: of a chunk; rounds: where they are not those of the report."""
+    """One interleaved run. varies: a description. calls: per chunk. rounds: if different from the report's."""
 
     name: str
     title: str
@@ -63,13 +63,13 @@ class Part:
 
 
 def parts(dim: int, cores: int, tail: int) -> list[Part]:
-    """All parts, in the order of the report. dim: the largest; cores: of the machine; tail: steps of the tail."""
+    """All parts, in report order. dim: the largest D; cores: of the machine; tail: steps of the tail part."""
     half = dim // 2
     found = [
         Part(
             f"unit-{unit}",
             f"{unit.upper()} by precision and size",
-            f"precision and D; {unit.upper()}, beside the dense {UNITS[unit].dense[0].upper()} of each size",
+            f"precision and D; {unit.upper()}, and the dense {UNITS[unit].dense[0].upper()} of each size",
             tuple(_entries([*_native(unit), *_dense(unit)], unit, (dim // 4, half, dim))),
             ("sequence",),
         )
@@ -77,13 +77,13 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
     ]
     found.append(
         Part(
-            "backend", "By backend", "what runs the same file: our kernels, ONNX Runtime with our op, without it",
+            "backend", "By backend", "the backend of the same model: our kernels, ONNX Runtime with our op and without",
             tuple(each for unit in VARIABLE_UNITS for each in _entries(_backends(unit), unit, (half,))),
         )
     )  # fmt: skip
     found += [
         Part(
-            f"peers-{size}", f"Beside what else there is, D = {size}", "the engine and form of dense units",
+            f"peers-{size}", f"Other engines, D = {size}", "the engine and the form of the dense unit",
             tuple(_entries([*_chosen(BASE_UNIT, "native f32 + table", "native int8 + table"), *known.peers()],
                            BASE_UNIT, (size,))),
             ("sequence", "step") if size == half else ("sequence",),
@@ -97,12 +97,12 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
     around = tuple(_entries(few, BASE_UNIT, (half, dim)))
     found.append(Part("batch", f"{BATCH} sequences at once", "the batch", around, batch=BATCH))
     found += [
-        Part(f"threads-{count}", f"{count} threads", "threads, of every engine", around, threads=count)
+        Part(f"threads-{count}", f"{count} threads", "the threads of every engine", around, threads=count)
         for count in sorted({min(2, cores), cores} - {1})
     ]
     generating = [*_native(BASE_UNIT), *few[3:]]
     found.append(
-        Part("generation", "Generation", "what is done: each symbol is sampled from the prediction before",
+        Part("generation", "Generation", "the call: each symbol is sampled from the previous prediction",
              tuple(_entries(generating, BASE_UNIT, (half, dim))), ("generate",))
     )  # fmt: skip
     found.append(
@@ -116,10 +116,10 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
              (*(each for m in M_VALUES for each in _entries(sweep, BASE_UNIT, (dim,), (m, m))),
               *_entries(_dense(BASE_UNIT), BASE_UNIT, (dim,))), ("sequence",))
     )  # fmt: skip
-    found.append(Part("cold", "Cold and warm caches", "what the caches hold before a step", around, ("step", COLD)))
+    found.append(Part("cold", "Cold and warm caches", "the state of the caches before a step", around, ("step", COLD)))
     rounds = min(TAIL_ROUNDS, tail)
     found.append(
-        Part("tail", f"{tail:,} steps", "nothing: single steps, many of them",
+        Part("tail", f"{tail:,} steps", "nothing: many single steps",
              tuple(_entries([*few[1:]], BASE_UNIT, (half,))), ("step",), rounds=rounds, calls=-(-tail // rounds))
     )  # fmt: skip
     return found

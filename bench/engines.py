@@ -1,4 +1,4 @@
-"""Engines: a runtime and how it runs a model, known by name; and which of them can't run here, and why."""
+"""Engines: a runtime and how it runs a model, selected by name; and why an engine can't run here."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS, is_variable
 
-# The dense units a variable one is measured against; the first is what ratios refer to.
+# The runtimes that dense units are measured in, with their display names.
 RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # how ONNX Runtime runs a variable unit
-PLUGIN = "plugin"  # how TensorRT does
+PLUGIN = "plugin"  # how TensorRT runs one
 DENSE_FORM, QUANTISED, COMPILED = "dense", "quantised", "compiled"  # how engines run a dense unit
 CPU, CUDA = "cpu", "cuda"
 ON_GPU = {"torch": "PyTorch with cuDNN", "onnxruntime": "ONNX Runtime's CUDA provider", "tensorrt": "TensorRT"}
 COMPILERS = ("g++", "c++", "clang++")
-SLOW_STEPS = "a single step of nn.LSTM takes PyTorch far longer than a step of a sequence: no fair figure"
+SLOW_STEPS = "PyTorch takes far longer for a single step of nn.LSTM than for a step of a sequence: no fair comparison"
 
 
 class Absent(Exception):
-    """An engine can't run here, and that is no fault: why, and how to fix it."""
+    """An engine can't run here, which is not an error. The message says why, and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Engine:
     """What one worker runs.
 
-    file: the model, in the folder of the run. form: how the engine must run it, where it could run it in several ways.
+    file: the model, in the folder of the run. form: how the engine runs it, if there are several ways.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Engine:
         return is_variable(self.unit)
 
     def refuses(self, scenario: str) -> str | None:
-        """Why a scenario is not measured."""
+        """Why a scenario is not measured; None if it is."""
         dense = (self.runtime, self.unit, self.form, self.device) == ("torch", "lstm", DENSE_FORM, CPU)
         slow = dense and scenario != "sequence"
         return SLOW_STEPS if slow else None
@@ -66,7 +66,7 @@ class Engine:
 
 
 def engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[Engine]:
-    """All there are for a variable unit, in the order of reports."""
+    """All CPU engines for a variable unit, in report order."""
     found = [Engine("native f32", "native", unit, f"{unit}.onnx", "plain")] if "f32" in precisions else []
     found += [
         Engine(f"native {each} + table", "native", unit, f"{unit}.onnx", "table", each, table=True)
@@ -83,15 +83,15 @@ def engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[En
 
 
 def narrow_op(unit: str, precision: str) -> Engine:
-    """Our custom op in ONNX Runtime, from a file whose weights are narrow."""
+    """Our custom op in ONNX Runtime, with a file whose weights have this narrow precision."""
     name = f"onnxruntime {CUSTOM_OP} {precision}"
     return Engine(name, "onnxruntime", unit, f"{unit}-{precision}.onnx", CUSTOM_OP, precision)
 
 
 def peers() -> list[Engine]:
-    """What a user would take instead, of every kind: dense units, and the faster forms that runtimes offer of them.
+    """The alternatives: dense units of every kind, and the faster forms that runtimes offer for them.
 
-    ONNX Runtime's quantiser has an int8 LSTM and leaves GRU and RNN in float32; PyTorch's has GRU and LSTM.
+    ONNX Runtime's quantiser supports LSTM and leaves GRU and RNN in float32; PyTorch's supports GRU and LSTM.
     """
     found = [Engine(f"onnxruntime {unit}", "onnxruntime", unit, f"{unit}.onnx", DENSE_FORM)
              for unit in DENSE_UNITS]  # fmt: skip
@@ -105,7 +105,7 @@ def peers() -> list[Engine]:
 
 
 def gpu_engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[Engine]:
-    """All there are for a variable unit on a GPU, in the order of reports."""
+    """All GPU engines for a variable unit, in report order."""
     found = [
         Engine(f"tensorrt {each}", "tensorrt", unit, f"{unit}-{each}.onnx", PLUGIN, each, device=CUDA)
         for each in TENSORRT_PRECISIONS
@@ -121,7 +121,7 @@ def gpu_engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> lis
 
 
 def choose(known: Sequence[Engine], wanted: Sequence[str]) -> list[Engine]:
-    """Those whose name is one of the wanted, or begins with it; all where nothing is wanted."""
+    """The engines whose name is, or starts with, one of the wanted names; all of them if no name is given."""
     chosen: set[str] = set()
     names = [each.name for each in known]
     for want in wanted:
@@ -133,7 +133,7 @@ def choose(known: Sequence[Engine], wanted: Sequence[str]) -> list[Engine]:
 
 
 def absence(engine: Engine) -> str | None:
-    """Why an engine can't run here, with how to fix it, as far as that shows without loading its model."""
+    """Why an engine can't run here, and how to fix it, as far as is known without loading its model; None if it can."""
     runtime = engine.runtime
     if engine.device == CUDA:
         return _absence_on_gpu(engine)
@@ -146,7 +146,7 @@ def absence(engine: Engine) -> str | None:
         command = extras.install_command(runtime) if runtime in extras.EXTRAS else f"pip install {runtime}"
         return f"{RUNTIMES[runtime]} is not installed; run: {command}"
     if engine.form == COMPILED and not any(map(shutil.which, COMPILERS)):
-        return f"torch.compile needs a C++ compiler, and there is none of {', '.join(COMPILERS)}"
+        return f"torch.compile needs a C++ compiler, and none of {', '.join(COMPILERS)} was found"
     return None
 
 
@@ -157,7 +157,7 @@ def _absence_on_gpu(engine: Engine) -> str | None:
     if engine.form == PLUGIN:
         name = plugin_files.CORE if runtime == "tensorrt" else plugin_files.REGISTERING
         if plugin_files.library(name) is None:
-            return f"there is no {name} here: {plugin_files.HOW_TO_BUILD}"
+            return f"{name} was not found: {plugin_files.HOW_TO_BUILD}"
     if runtime == "torch":
         import torch
 
@@ -170,9 +170,9 @@ def _absence_on_gpu(engine: Engine) -> str | None:
 
 
 def load(engine: Engine, folder: Path, threads: int, steps: int = 1, batch: int = 1) -> Model:
-    """The engine's model, ready to run; raises Absent where it turns out that it can't.
+    """Load the engine's model; raises Absent if it turns out that it can't run here.
 
-    steps and batch: the most of a call, which an engine is built for.
+    steps, batch: the largest call that a TensorRT engine is built for.
     """
     file = folder / engine.file
     if engine.device == CUDA:
@@ -190,7 +190,7 @@ def load(engine: Engine, folder: Path, threads: int, steps: int = 1, batch: int 
     from vcdeploy.runtime.native import NativeModel
 
     if engine.table and not (isinstance(model.runner, NativeModel) and model.runner.table_bytes):
-        raise Absent(f"{len(model.vocab)} symbols are too many for a table within the memory it may take")
+        raise Absent(f"{len(model.vocab)} symbols are too many for a table: it would exceed its memory limit")
     return model
 
 
@@ -225,7 +225,7 @@ def _torch_on_gpu(source: Any) -> Any:
 
 
 def _engine(source: Any, file: Path, steps: int, batch: int) -> Any:
-    """An engine built here and now, for steps one by one and up to `steps` at once."""
+    """Build a TensorRT engine for calls of 1 to `steps` steps."""
     import onnx
 
     from vcdeploy.gpu.engine import build_engine
@@ -239,17 +239,17 @@ def _engine(source: Any, file: Path, steps: int, batch: int) -> Any:
 
 
 def stream_of(model: Model) -> int:
-    """The CUDA stream that an engine's work is on."""
+    """The CUDA stream that a model runs on."""
     if model.backend == "torch":
         import torch
 
         return int(torch.cuda.current_stream().cuda_stream)
-    runner: Any = model.runner  # of vcdeploy.gpu: each has a stream
+    runner: Any = model.runner  # of vcdeploy.gpu: all of them have a stream
     return int(runner.stream.handle)
 
 
 class OpenVinoModel(PythonLoop):
-    """A dense exported file in OpenVINO; files with functions would need those inlined first."""
+    """A dense exported file in OpenVINO. Files with functions are not supported: they would have to be inlined."""
 
     def __init__(self, file: Path, rows: int, dim: int, threads: int) -> None:
         import openvino
@@ -257,7 +257,7 @@ class OpenVinoModel(PythonLoop):
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": threads,
-            "INFERENCE_PRECISION_HINT": "f32",  # where a processor has bfloat16 it would take that
+            "INFERENCE_PRECISION_HINT": "f32",  # otherwise bfloat16 is used where the processor supports it
         }
         self._request = openvino.Core().compile_model(str(file), "CPU", settings).create_infer_request()
         self._rows, self._dim = rows, dim

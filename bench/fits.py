@@ -1,4 +1,4 @@
-"""Exponents: how a cost grows with a size, as the slope of a line through logarithms."""
+"""Exponents: how a cost grows with a size, as the slope of a line fitted in log-log space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vcdeploy.errors import VcdeployError
 
 
 class Fit(NamedTuple):
-    """cost = factor · size ** exponent, fitted from low to high; off: the largest relative error of it there."""
+    """cost = factor · size ** exponent, fitted from low to high; off: the largest relative error of the fit."""
 
     exponent: float
     factor: float
@@ -21,9 +21,11 @@ class Fit(NamedTuple):
 
 
 def fit(sizes: Sequence[float], costs: Sequence[float]) -> Fit:
-    """By least squares over all points, each logarithm with the same weight."""
+    """Fit by least squares over the logarithms, all points weighted equally."""
     if len(sizes) != len(costs) or len(set(sizes)) < 2 or min(*sizes, *costs) <= 0:
-        raise VcdeployError(f"no exponent without two positive sizes and their positive costs: {sizes}, {costs}")
+        raise VcdeployError(
+            f"no exponent: two different positive sizes with positive costs are needed, not {sizes}, {costs}"
+        )
     x, y = np.log(sizes), np.log(costs)
     exponent, height = np.polyfit(x, y, 1)
     off = float(np.abs(np.expm1(y - exponent * x - height)).max())

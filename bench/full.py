@@ -1,8 +1,7 @@
-"""The full report: its parts measured in turn, each visit kept in a file, so that a stopped run can go on.
+"""The full report: its parts are measured in turn, each visit stored in a file, so that a stopped run can continue.
 
-All parts are measured once, then all again: what disturbs the machine for a minute disturbs one visit of a part and
-spares the others; and each visit has processes of its own, of which one is faster than another by where its memory
-happens to lie.
+All parts are measured once, then all again: a disturbance of a minute affects one visit of a part and not the others.
+Each visit starts new processes, since the speed of a process depends on where its memory happens to lie.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
 DIM, ROUNDS, VISITS, SECONDS, TAIL = 1024, 10, 3, 0.006, 100_000
-# Of the figures of an engine, what the whole report keeps.
+# The figures of an engine that the report keeps.
 KEPT = ("fastest", "fastest_ratio", "reproducible", "visits", "p50", "p90", "p99", "symbols_per_second", "calls",
         "steps", "m", "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
-KIND = "full"  # what tells a full report's JSON from a plain one's
+KIND = "full"  # distinguishes the JSON of a full report from that of a plain run
 
 
 def run(
@@ -41,10 +40,11 @@ def run(
     command: str = "",
     tell: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """The document of `vcdeploy bench report`. Visits that the folder holds are not measured again.
+    """Measure the parts and return the document of `vcdeploy bench report`; stored visits are not measured again.
 
-    dim: the largest D. rounds: of each visit. tail: steps of the tail's engines. only: names of parts; the document
-    has these and all that were measured before. Settings, machine and versions must be those the folder was begun with.
+    dim: the largest D. rounds: per visit. tail: steps per engine of the tail part. only: names of parts; the document
+    has these and all parts measured before. Settings, machine and versions must match those the folder was started
+    with.
     """
     cores = os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
     parts = design.parts(dim, cores or 1, tail)
@@ -78,12 +78,12 @@ def run(
 
 
 def done(folder: Path) -> int:
-    """How many runs a folder holds."""
+    """The number of visits stored in a folder."""
     return len(list((folder / "parts").glob("*.json")))
 
 
 def _visits(part: Part) -> int:
-    """How often a part is measured, with all others in between; the tail is one long run."""
+    """How often a part is measured, with all other parts in between; the tail part is one long run."""
     return VISITS if part.rounds is None else 1
 
 
@@ -92,7 +92,7 @@ def _file(folder: Path, part: Part, number: int) -> Path:
 
 
 def _begin(folder: Path, settings: dict[str, Any], command: str) -> dict[str, Any]:
-    """What the folder was begun with: written the first time, and the same ever after."""
+    """What the folder was started with: written the first time, then required to stay the same."""
     file = folder / "settings.json"
     now = {
         "kind": KIND,
@@ -104,20 +104,20 @@ def _begin(folder: Path, settings: dict[str, Any], command: str) -> dict[str, An
     }
     if not file.exists():
         if folder.exists() and any(folder.iterdir()):
-            raise VcdeployError(f"{folder} holds other files, and no report that was begun: give another -o")
+            raise VcdeployError(f"{folder} holds other files and no report to continue: pass another -o")
         write_atomically(file, (json.dumps(now, indent=1, ensure_ascii=False) + "\n").encode())
         return now
     before = _read(file)
     for name, then, here in _differences(before, now):
         raise VcdeployError(
-            f"{folder} was begun with {name} {then}, and now it is {here}: parts of one report must be alike. "
-            f"Go on with what it was (`{before['command']}`), or give another -o"
+            f"{folder} was started with {name} {then}, and now it is {here}: all parts of a report must have the same. "
+            f"Continue with the original settings (`{before['command']}`), or pass another -o"
         )
     return before
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Name, value then, value now of all that must be alike in one report, and is not."""
+    """(name, old value, new value) of everything that must be the same within a report and is not."""
     found = []
     for name in {**before["settings"], **now["settings"]}:
         found.append((name, before["settings"].get(name), now["settings"].get(name)))
@@ -132,7 +132,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise VcdeployError(f"{file} can't be read ({error}): remove it, and it is measured again") from error
+        raise VcdeployError(f"{file} can't be read ({error}): remove it to measure it again") from error
     return document
 
 
@@ -183,7 +183,7 @@ def _measure(
 
 
 def _together(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One part of all its visits: the rounds of all, counts as sums, other figures as medians."""
+    """Merge the visits of a part: the rounds of all, sums of counts, medians of other figures."""
     whole = visits[0]
     whole["seconds"] = round(sum(each["seconds"] for each in visits), 1)
     whole["load"] = max((each["load"] for each in visits if each["load"] is not None), default=None)
@@ -206,7 +206,7 @@ def _together(visits: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _brief(part: dict[str, Any], cores: int) -> dict[str, Any]:
-    """A part with the figures of a report; its own file has those of single rounds, too, and all ratios."""
+    """Reduce a part to the figures of the report; its own file also has single rounds and all ratios."""
     report.mark_reproducible(part["engines"], part["settings"]["threads"], cores)
     for engine in part["engines"]:
         scenarios = engine["scenarios"]

@@ -1,8 +1,8 @@
-"""Everything that needs a GPU, tried in one go: the build, every path against PyTorch, graphs, the sanitizer, speed.
+"""Check everything that needs a GPU: the build, every path vs PyTorch, CUDA graphs, compute-sanitizer, speed.
 
-The plugin chooses among its kernels by itself; VCDEPLOY_TENSORRT_PATH forces a path, so that each is checked. It is
-read when a plugin is created, and a trial may crash: so each has a process of its own. What a path can't do on this GPU
-is told from what it does wrong. The report is whole after every step: what ends the check early takes nothing from it.
+The plugin chooses among its kernels itself; VCDEPLOY_TENSORRT_PATH forces a path, so that each is checked. The variable
+is read when a plugin is created, and a trial may crash, so each trial has its own process. A path that this GPU does
+not support is skipped, not failed. The report is written after every step: stopping early loses nothing.
 
 Not run on a GPU yet: the tests run it on a stand-in.
 """
@@ -28,13 +28,13 @@ from vcdeploy.spec import TENSORRT_PRECISIONS, VARIABLE_UNITS
 from vcdeploy.versions import versions
 
 PATHS = ("block", "cluster", "grid", "grid-off-chip")
-AUTO = "auto"  # the path that the plugin takes by itself
-SIZES = (7, 97, 256, 1024)  # dimensions: odd ones, and those that each path is for
+AUTO = "auto"  # the path that the plugin chooses
+SIZES = (7, 97, 256, 1024)  # dimensions: odd ones, and those each path is made for
 QUICK_SIZES = (97,)
 M_VALUES = ("0.2", "0.4", "0.6", "0.8", "1.0")
 QUICK_M_VALUES = ("0.4",)
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
-KERNELS = "kns=vcdeploy"  # its name for ours, by a part of their names: TensorRT's own take hours under it
+KERNELS = "kns=vcdeploy"  # filter by name: only our kernels, since TensorRT's own take hours under the sanitizer
 PATIENCE = 1800.0  # seconds a trial may take
 VARIABLE = "VCDEPLOY_TENSORRT_PATH"
 
@@ -50,7 +50,7 @@ class Step:
 
 
 def missing() -> list[str]:
-    """What is not here and is needed, each with the way to get it."""
+    """The missing requirements, each with how to install it."""
     from vcdeploy.gpu import cuda
 
     found = []
@@ -70,21 +70,24 @@ def missing() -> list[str]:
 
 
 def plan(quick: bool) -> list[str]:
-    """What a check does, in words."""
+    """The steps of a check, as text."""
     sizes = ", ".join(map(str, QUICK_SIZES if quick else SIZES))
     return [
-        "build the plugin, where it is not built yet",
+        "build the plugin, if it is not built yet",
         f"build engines of {', '.join(VARIABLE_UNITS)} in {', '.join(TENSORRT_PRECISIONS)} with {sizes} dimensions",
-        f"hold every step of them to PyTorch, on the paths {', '.join((AUTO, *PATHS))}",
-        "capture a CUDA graph of the step, and compare its text with the native kernels'",
-        "hold ONNX Runtime's CUDA and TensorRT providers to PyTorch",
-        f"run compute-sanitizer ({', '.join(TOOLS)}) on every path, where it is installed",
+        f"compare every step of them with PyTorch, on the paths {', '.join((AUTO, *PATHS))}",
+        "capture a CUDA graph of the step, and compare the generated text with the native kernels'",
+        "compare ONNX Runtime's CUDA and TensorRT providers with PyTorch",
+        f"run compute-sanitizer ({', '.join(TOOLS)}) on every path, if it is installed",
         f"measure the speed at m = {', '.join(QUICK_M_VALUES if quick else M_VALUES)}",
     ]
 
 
 def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, Any]:
-    """The report of all of it; tell gets each step as it ends, and the report so far. None stops the others."""
+    """Run all steps and return the report; tell gets each step as it ends, and the report so far.
+
+    A failed step does not stop the others.
+    """
     report: dict[str, Any] = {
         "passed": False,
         "finished": False,
@@ -96,7 +99,7 @@ def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, 
     def note(name: str, act: Callable[..., Step], *given: Any, **case: Any) -> Step:
         try:
             step = act(name, *given, **case)
-        except Exception as error:  # the check's own fault, perhaps: the others are worth having
+        except Exception as error:  # possibly a bug of the check itself; the other steps still run
             step = Step(name, "failed", f"{type(error).__name__}: {error}")
         report["steps"].append(asdict(step))
         tell(step, report)
@@ -124,7 +127,7 @@ def run(quick: bool, tell: Callable[[Step, dict[str, Any]], None]) -> dict[str, 
 
 def _build(name: str) -> Step:
     if (found := plugin_files.library()) is not None:
-        return Step(name, "passed", f"{found.name} is here")
+        return Step(name, "passed", f"found {found.name}")
     try:
         return Step(name, "passed", f"built {plugin_build.build(None, lambda _: None).name}")
     except VcdeployError as error:
@@ -132,9 +135,9 @@ def _build(name: str) -> Step:
 
 
 def _trial(name: str, backend: str, **case: Any) -> Step:
-    """One case in a process of its own."""
+    """Run one case in its own process."""
     command = [sys.executable, "-m", "vcdeploy.bench.gpu_trial", json.dumps({"backend": backend, **case})]
-    # Products of float32 are to be float32's wherever they are made.
+    # No TF32: float32 products are computed in float32 everywhere.
     environment = {**os.environ, VARIABLE: case["path"], "NVIDIA_TF32_OVERRIDE": "0"}
     code, out, err = _run(command, environment)
     lines = out.splitlines()
@@ -145,10 +148,10 @@ def _trial(name: str, backend: str, **case: Any) -> Step:
 
 
 def _sanitize(name: str, tool: str, path: str) -> Step:
-    """A trial under compute-sanitizer, whose word counts; what it makes slow may miss its time."""
+    """Run a trial under compute-sanitizer, whose exit code decides; it is slow, so that a trial may time out."""
     program = shutil.which("compute-sanitizer")
     if program is None:
-        how = "it comes with the CUDA toolkit, and with pip install nvidia-cuda-sanitizer-api"
+        how = "it comes with the CUDA toolkit, or run: pip install nvidia-cuda-sanitizer-api"
         return Step(name, "skipped", f"compute-sanitizer is not on the PATH: {how}")
     case = {"backend": "tensorrt", "unit": "vcgru", "dim": 97, "precision": "f32", "path": path}
     options = ["--tool", tool, "--kernel-name", KERNELS, "--error-exitcode", "9"]
@@ -156,9 +159,9 @@ def _sanitize(name: str, tool: str, path: str) -> Step:
     code, out, err = _run(command, {**os.environ, VARIABLE: path})
     if code != 0:
         return Step(name, "failed", f"ended with {code}: {_end(out + err)}")
-    answers = [line for line in out.splitlines() if line.startswith('{"state"')]  # the sanitizer prints around it
+    answers = [line for line in out.splitlines() if line.startswith('{"state"')]  # among lines of the sanitizer
     if not answers:
-        return Step(name, "failed", f"the trial said nothing: {_end(out + err)}")
+        return Step(name, "failed", f"the trial printed no result: {_end(out + err)}")
     answer = json.loads(answers[-1])
     return Step(name, answer["state"], answer["detail"] if answer["state"] != "passed" else "", answer["data"])
 
@@ -176,30 +179,30 @@ def _measure(name: str, m: str, quick: bool) -> Step:
         for each in document["engines"]
         if "step" in each["scenarios"]
     )
-    return Step(name, "passed", f"times of {document['baseline']}: {', '.join(ratios)}", document)
+    return Step(name, "passed", f"speedup vs {document['baseline']}: {', '.join(ratios)}", document)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
     except subprocess.TimeoutExpired:
-        return -1, "", f"no end in {PATIENCE:.0f} s: a kernel may wait for ever"
+        return -1, "", f"timed out after {PATIENCE:.0f} s: a kernel may hang"
     return done.returncode, done.stdout, done.stderr
 
 
 def _end(said: str) -> str:
-    return " | ".join(said.strip().splitlines()[-3:]) or "it said nothing"
+    return " | ".join(said.strip().splitlines()[-3:]) or "no output"
 
 
 def text(report: dict[str, Any]) -> str:
-    """The report to be read, and attached to an issue; without anything that tells one machine from its like."""
+    """The report as Markdown, to be attached to an issue; nothing in it identifies the machine."""
     gpu = report["machine"]["gpu"]
     lines = [
         "# vcdeploy gpu-check",
         "",
         f"{gpu['name']}, compute capability {gpu['capability']}, CUDA {gpu['runtime']}, driver of {gpu['driver']}",
         ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
-        *([] if report["finished"] else ["", "**This check did not come to its end.**"]),
+        *([] if report["finished"] else ["", "**This check did not finish.**"]),
         "",
         "| | | |",
         "|---|---|---|",
@@ -214,13 +217,13 @@ def text(report: dict[str, Any]) -> str:
 
 
 def _speeds(document: dict[str, Any]) -> list[str]:
-    """The figures of a bench that tell most; the others are in the JSON file."""
+    """The main figures of a benchmark; the others are in the JSON file."""
     model = document["model"]
     lines = [
-        f"{model['unit']}-{model['dim']}, microseconds a step; times: as fast as {document['baseline']};",
-        "bandwidth: the m of that of a copy of as many bytes.",
+        f"{model['unit']}-{model['dim']}, µs/step; speedup: vs {document['baseline']};",
+        "bandwidth: as a fraction of that of a copy of as many bytes.",
         "",
-        "| | | m | wall p50 | p90 | p99 | GPU p50 | p99 | times | MB a step | bandwidth |",
+        "| | | m | wall p50 | p90 | p99 | GPU p50 | p99 | speedup | MB/step | bandwidth |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in document["engines"]:
@@ -228,9 +231,9 @@ def _speeds(document: dict[str, Any]) -> list[str]:
             times = [f"{found[key]:.1f}" for key in ("p50", "p90", "p99")]
             on_gpu = [f"{found['device'][key]:.1f}" for key in ("p50", "p99")]
             ratio = f"{found['ratio']:.2f}" if "ratio" in found else "–"
-            m = "–" if found["bandwidth_fraction"] is None else f"{found['bandwidth_fraction']:.0%}"
+            used = "–" if found["bandwidth_fraction"] is None else f"{found['bandwidth_fraction']:.0%}"
             size = f"{found['bytes_per_step'] / 1e6:.3g}"
-            cells = [each["name"], name, f"{found['m']['mean']:.2f}", *times, *on_gpu, ratio, size, m]
+            cells = [each["name"], name, f"{found['m']['mean']:.2f}", *times, *on_gpu, ratio, size, used]
             lines.append(f"| {' | '.join(cells)} |")
     lines += [f"\nleft out: {name}: {reason}" for name, reason in document["left_out"].items()]
     return lines

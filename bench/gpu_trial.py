@@ -1,6 +1,6 @@
-"""One trial of gpu_check.py, in a process of its own: a model on a GPU backend against PyTorch, step by step.
+"""One trial of gpu_check.py in its own process: a model on a GPU backend, compared with PyTorch step by step.
 
-The case comes as JSON: backend, unit, dim, precision, path. The last line of the output is JSON: state, detail, data.
+The argument is JSON: backend, unit, dim, precision, path. The last line of the output is JSON: state, detail, data.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from vcdeploy.export.parity import check_runtime
 from vcdeploy.runtime import loading, sources
 from vcdeploy.runtime.sampling import Sampling
 
-BATCHES = (1, 4)  # with one sequence, a block of the grid may go on alone
-LENGTH = 200  # symbols whose text is compared
+BATCHES = (1, 4)  # with one sequence, a block of the grid may continue without the others
+LENGTH = 200  # symbols of generated text to compare
 
 
 def main(case: dict[str, Any]) -> dict[str, Any]:
@@ -32,14 +32,14 @@ def main(case: dict[str, Any]) -> dict[str, Any]:
         try:
             state, detail = _trial(case, Path(folder), data)
         except VcdeployError as error:
-            # The plugin's words where a path that was forced is none of this GPU's.
+            # The plugin's message if this GPU does not support the forced path.
             unable = case["path"] != "auto" and re.search(r"the path \w+ needs", str(error)) is not None
             state, detail = "skipped" if unable else "failed", str(error)
     return {"state": state, "detail": detail, "data": data}
 
 
 def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[str, str]:
-    """State and detail; data gets what was found on the way."""
+    """The state and its detail; details of the trial are added to data."""
     made = models.synthetic(case["unit"], case["dim"], 0.05, 0.95, seed=1)
     file = folder / "model.onnx"
     made.write(file, precision=case["precision"])
@@ -50,14 +50,16 @@ def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[st
     data["differences"] = [asdict(each) for each in differences]
     for each in differences:
         if not each.within:
-            apart = f"by {each.largest:.2g}, tolerance {each.tolerance:.2g}"
+            apart = f"difference {each.largest:.2g}, tolerance {each.tolerance:.2g}"
             return "failed", f"{each.output} against {each.against}, {each.runtime}, {apart}"
     if "no CUDA graph" in runner.detail:
         return "failed", runner.detail
     if case["backend"] == "tensorrt" and case["precision"] == "f32":
         wanted = list(loading.load(file, "native").generate([0], LENGTH, seed=1))
-        if [token.id for token in runner.generate(np.array([0]), LENGTH, Sampling(seed=1))] != wanted:
-            return "failed", "its text is not the native kernels'"
+        if [
+            token.id for piece in runner.generate(np.array([0]), LENGTH, Sampling(seed=1)) for token in piece
+        ] != wanted:
+            return "failed", "the generated text differs from that of the native kernels"
     return "passed", runner.detail
 
 

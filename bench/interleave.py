@@ -1,4 +1,4 @@
-"""The rounds: every engine in a process of its own, one at a time, each scenario once a round."""
+"""The rounds of a benchmark: every engine has its own process, one runs at a time, each scenario once per round."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from vcdeploy.bench.engines import CUDA, Absent, Engine
 from vcdeploy.errors import VcdeployError
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-PAUSE = 0.003  # seconds after a chunk: threads of the process that has just run may still spin
-PATIENCE = 5.0  # seconds a process may take to end when asked to
-SHOWN = 20  # lines of a dead process's standard error
+PAUSE = 0.003  # seconds after a chunk: threads of the previous process may still spin
+PATIENCE = 5.0  # seconds a process may take to exit when asked to
+SHOWN = 20  # lines shown of a dead process's standard error
 
 
 @dataclass
@@ -30,29 +30,29 @@ class Chunk:
     """One scenario of one engine in one round."""
 
     times: list[int]  # ns/call
-    steps: int  # of a call
-    bandwidth: float | None  # bytes/s, measured beside it
-    device_times: list[int] | None = None  # ns/call by a GPU's own clock
-    joules: float | None = None  # a step, of all the processor
+    steps: int  # per call
+    bandwidth: float | None  # bytes/s, measured right after it
+    device_times: list[int] | None = None  # ns/call by the GPU's clock
+    joules: float | None = None  # per step, of the whole processor
 
 
 @dataclass
 class Record:
-    """What was seen of an engine."""
+    """The measurements of an engine."""
 
     engine: Engine
     runs: str
-    chunks: dict[str, list[Chunk]] = field(default_factory=dict)  # by scenario, a chunk a round
+    chunks: dict[str, list[Chunk]] = field(default_factory=dict)  # by scenario, one chunk per round
     summary: dict[str, dict[str, Any]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """threads: of every engine. steps: of a sequence. seconds: of a chunk, about.
+    """How engines are measured. threads: per engine. steps: per sequence. seconds: approximate length of a chunk.
 
-    amount: calls of a chunk, where it is not the time that decides. cores: those that engines keep to.
-    bandwidth_seconds: to measure the machine's in beside each chunk, or 0.
+    amount: calls per chunk, instead of seconds. cores: those that engines are pinned to. bandwidth_seconds: how long to
+    measure the machine's bandwidth after each chunk, or 0.
     """
 
     scenarios: Sequence[str]
@@ -67,11 +67,11 @@ class Settings:
 
 
 class Process:
-    """A worker and the pipes to it. It has a session of its own: Ctrl-C reaches this program alone, which ends it."""
+    """A worker and its pipes. It has its own session: Ctrl-C reaches only this program, which then stops the worker."""
 
     def __init__(self, name: str, threads: int, worker: str = "vcdeploy.bench.worker") -> None:
         self.name = name
-        # A file, since a pipe that nobody reads would fill up.
+        # A file, since a pipe that is not read would fill up.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", worker],
@@ -84,7 +84,7 @@ class Process:
         )
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """The answer to a request; an error of the worker, or its death, is an error here."""
+        """Send a request and return the answer; raises if the worker reports an error or dies."""
         assert self._process.stdin is not None and self._process.stdout is not None
         line = ""
         with suppress(BrokenPipeError):
@@ -102,11 +102,11 @@ class Process:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").rstrip().splitlines()[-SHOWN:]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        said = "; its last words:\n" + "\n".join(lines) if lines else ", and it said nothing"
+        said = "; its last output:\n" + "\n".join(lines) if lines else ", without any output"
         return f"the process of {self.name} ended with {how} when asked to {do}{said}"
 
     def stop(self) -> None:
-        """Ask it to end, without waiting."""
+        """Ask the worker to exit, without waiting."""
         self._process.terminate()
 
     def __enter__(self) -> Process:
@@ -129,9 +129,9 @@ class Process:
 def measure(
     engines: Sequence[Engine], folder: Path, settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[Record], dict[str, str]]:
-    """A record of each engine, and the reasons of those that turned out not to run here.
+    """Measure the engines; returns a record of each, and why the others can't run here.
 
-    folder: holds the engines' files and streams.npy. tell: gets a line about what happens now.
+    folder: holds the engines' files and streams.npy. tell: gets progress lines.
     """
     absent: dict[str, str] = {}
     running: list[tuple[Process, Record, dict[str, int]]] = []
@@ -148,7 +148,7 @@ def measure(
             running.append((process, record, amounts))
         for number in range(settings.rounds):
             tell(f"round {number + 1} of {settings.rounds}")
-            first = number % max(len(running), 1)  # so that nobody always comes after the same one
+            first = number % max(len(running), 1)  # so that no engine always follows the same one
             for process, record, amounts in running[first:] + running[:first]:
                 for name, amount in amounts.items():
                     how: dict[str, Any] = {"amount": amount, "seconds": settings.bandwidth_seconds}
@@ -162,7 +162,7 @@ def measure(
 def _load(
     loading: Sequence[tuple[Engine, Process]], folder: Path, settings: Settings, tell: Callable[[str], None]
 ) -> Iterator[Record | Absent]:
-    """An empty record of each engine, or why it can't run; as many load at once as there are cores."""
+    """Yield an empty record of each engine, or why it can't run; one engine per core loads at a time."""
 
     def load(engine: Engine, process: Process) -> Record | Absent:
         tell(f"loading {engine.name}")
@@ -176,7 +176,7 @@ def _load(
             return Absent(answer["absent"])
         return Record(engine, answer["runs"], {name: [] for name in names}, refused=refused)
 
-    # TensorRT times kernels while it builds an engine: nothing may run beside it.
+    # TensorRT times kernels while it builds an engine: nothing else may run meanwhile.
     on_gpu = any(engine.device == CUDA for engine, _ in loading)
     pool = ThreadPoolExecutor(1 if on_gpu else os.cpu_count())
     try:

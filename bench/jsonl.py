@@ -19,7 +19,7 @@ Documents = list[dict[str, Any]]
 
 
 def read(file: Path) -> Documents:
-    """The documents of a file; none where it does not exist."""
+    """The documents of a file; empty if it does not exist."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -32,7 +32,7 @@ def read(file: Path) -> Documents:
             found.append(json.loads(line))
         except ValueError as error:
             raise VcdeployError(
-                f"{file}, line {number}: invalid JSON ({error}): remove the line and run what it came from again"
+                f"{file}, line {number}: invalid JSON ({error}): remove the line and rerun the command it came from"
             ) from error
     return found
 
@@ -44,9 +44,9 @@ def write(file: Path, documents: Iterable[dict[str, Any]]) -> None:
 
 
 def change(file: Path, how: Callable[[Documents], Iterable[dict[str, Any]]]) -> None:
-    """Replace the documents by what `how` makes of them, one process at a time.
+    """Replace the documents by the result of `how`, one process at a time.
 
-    The lock is on the folder, so that no lock file stays; the system releases it when a process is killed.
+    The lock is on the folder, so that no lock file remains; the system releases it when a process is killed.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file.parent, os.O_RDONLY)
@@ -62,7 +62,7 @@ def append(file: Path, document: dict[str, Any]) -> None:
 
 
 def save(file: Path, document: dict[str, Any]) -> None:
-    """Add the document to a .jsonl file, or write replace any other file."""
+    """Append the document to a .jsonl file; replace any other file."""
     if file.suffix == ".jsonl":
         append(file, document)
     else:

@@ -1,4 +1,4 @@
-"""What a benchmark ran on: the processor, its caches, the versions; nothing that tells one machine from its like."""
+"""The machine a benchmark ran on: processor, caches, versions; nothing that identifies a single machine."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def describe() -> dict[str, Any]:
 
 
 def gpu() -> dict[str, Any]:
-    """The GPU, and its clocks now."""
+    """The GPU and its current clocks."""
     from vcdeploy.gpu import cuda
 
     return {**cuda.device().to_json(), "clocks": clocks()}
 
 
 def clocks() -> dict[str, str] | None:
-    """MHz of the multiprocessors, now and at most, and of the memory; None where nvidia-smi is not there."""
+    """MHz of the multiprocessors, current and maximum, and of the memory; None without nvidia-smi."""
     names = ("clocks.sm", "clocks.max.sm", "clocks.mem")
     command = ["nvidia-smi", "--id=0", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
     try:
@@ -58,7 +58,7 @@ def _processor() -> str:
 
 
 def _caches() -> dict[str, str]:
-    """Sizes by name, as Linux tells them: L1d, L2, L3."""
+    """Sizes by name, as reported by Linux: L1d, L2, L3."""
     found = {}
     for folder in sorted(CACHES.glob("index*")):
         level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
@@ -68,11 +68,11 @@ def _caches() -> dict[str, str]:
 
 
 def largest_cache() -> int:
-    """Bytes of the last cache before memory; where the system does not tell, as much as most machines have."""
+    """Bytes of the last-level cache; if the system does not report it, as much as most machines have."""
     sizes = [int(size[:-1]) * 2 ** {"K": 10, "M": 20}[size[-1]] for size in _caches().values() if size[-1] in "KM"]
     return max(sizes, default=UNKNOWN_CACHE)
 
 
 def _load() -> float | None:
-    """Programs that wanted a core in the last minute: a busy machine makes for poor figures."""
+    """Load average of the last minute: a busy machine gives noisy figures."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None

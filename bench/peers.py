@@ -1,4 +1,4 @@
-"""Peers: dense models in the faster forms that their engines offer, int8 and compiled, behind the common interface."""
+"""Peers: dense models in the faster forms that runtimes offer, int8 and compiled, behind the common interface."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vcdeploy.bench.engines import COMPILED, Absent, Engine
 from vcdeploy.runtime import sources
 from vcdeploy.runtime.model import Model
 
-QUANTISED_OPS = {"lstm": "DynamicQuantizeLSTM"}  # by the unit that ONNX Runtime's quantiser knows
+QUANTISED_OPS = {"lstm": "DynamicQuantizeLSTM"}  # by unit that ONNX Runtime's quantiser supports
 
 
 def load(engine: Engine, file: Path, threads: int) -> Model:
-    """The model of an engine whose form is quantised or compiled; raises Absent where that form is not to be had."""
+    """Load the model of a quantised or compiled engine; raises Absent if that form is not available."""
     source = sources.open_source(file)
     if engine.runtime == "onnxruntime":
         runner: Any = _quantised_onnx(engine.unit, file, threads)
@@ -29,14 +29,14 @@ def load(engine: Engine, file: Path, threads: int) -> Model:
 
 
 def _quantised_onnx(unit: str, file: Path, threads: int) -> Any:
-    """By onnxruntime.quantization.quantize_dynamic: int8 weights with a scale a column."""
+    """Quantise with onnxruntime.quantization.quantize_dynamic: int8 weights, one scale per column."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 
     narrow = file.with_name(f"{file.stem}-quantised.onnx")
-    logging.disable(logging.WARNING)  # it recommends a preparation that this graph doesn't need
+    logging.disable(logging.WARNING)  # it recommends preprocessing, which this graph doesn't need
     quantize_dynamic(file, narrow, weight_type=QuantType.QInt8, per_channel=True)
     logging.disable(logging.NOTSET)
     if QUANTISED_OPS.get(unit) not in {node.op_type for node in onnx.load(narrow).graph.node}:
@@ -45,7 +45,7 @@ def _quantised_onnx(unit: str, file: Path, threads: int) -> Any:
 
 
 def _quantised_torch(source: Any, threads: int) -> Any:
-    """By torch.ao.quantization.quantize_dynamic, which wants units with biases: they get zeros."""
+    """Quantise with torch.ao.quantization.quantize_dynamic, which requires biases: they are set to zero."""
     import torch
     from torch import nn
 
@@ -63,17 +63,18 @@ def _quantised_torch(source: Any, threads: int) -> Any:
         from torch.ao.quantization import quantize_dynamic
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is deprecated, and still what there is in PyTorch itself
+            warnings.simplefilter("ignore")  # deprecated, but PyTorch itself has no other
             narrow = quantize_dynamic(network.eval(), {nn.GRU, nn.LSTM, nn.Linear}, dtype=torch.qint8)
     except (ImportError, AttributeError, RuntimeError) as error:
-        raise Absent(f"PyTorch {torch.__version__} has no dynamic quantisation any more ({error})") from error
+        raise Absent(f"PyTorch {torch.__version__} no longer has dynamic quantisation ({error})") from error
     return _Named(TorchModel(narrow, source.vocab), "quantize_dynamic")
 
 
 def _compiled(source: Any, threads: int) -> Any:
-    """By torch.compile as it comes: PyTorch's own unit stays as it is, and what is around it is compiled.
+    """Compile with torch.compile's defaults: nn.GRU itself is left as it is, the code around it is compiled.
 
-    To compile nn.GRU, too (torch._dynamo.config.allow_rnn), unrolls it: minutes for 100 steps, and no faster for one.
+    Compiling nn.GRU as well (torch._dynamo.config.allow_rnn) unrolls it, which takes minutes for 100 steps and makes a
+    single step no faster.
     """
     import torch
 
@@ -84,13 +85,13 @@ def _compiled(source: Any, threads: int) -> Any:
     compiled = TorchModel(network, source.vocab)
     try:
         compiled.run(np.zeros((1, 1), np.int64))
-    except Exception as error:  # whatever a compiler or its absence brings about
+    except Exception as error:  # any failure of the compiler, or its absence
         raise Absent(f"torch.compile fails here: {str(error).strip().splitlines()[0]}") from error
     return _Named(compiled, "torch.compile")
 
 
 class _Named:
-    """A runner that says how its model was made."""
+    """A runner with a description of how its model was built."""
 
     def __init__(self, runner: Any, detail: str) -> None:
         self.run, self.detail = runner.run, detail

@@ -1,4 +1,4 @@
-"""From the times of a run to one document, and from the document to tables."""
+"""Turn the times of a run into a document, and the document into tables."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vcdeploy.bench.interleave import Chunk, Record
 from vcdeploy.bench.scenarios import COLD, SCENARIOS
 from vcdeploy.spec import is_variable
 
-MEMORY_BOUND = 0.6  # of the bandwidth measured beside it: from here on reading the weights is most of the time
-AGAIN = 1.1  # times the fastest of one visit: within this another has found it again
-SHARED = 0.5  # of the last cache: who reads more depends on those who share it
-BUSY = 0.5  # programs that want a core, before the run
-TAIL = 10_000  # calls from which on the rare slow ones are told
+MEMORY_BOUND = 0.6  # fraction of the measured bandwidth from which reading the weights takes most of the time
+AGAIN = 1.1  # a visit reproduces the fastest one if it takes at most this many times as long
+SHARED = 0.5  # fraction of the last-level cache: with a larger working set, speed depends on what else uses it
+BUSY = 0.5  # load average before the run
+TAIL = 10_000  # calls from which tail latency is reported
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 READING, OTHER = "reading weights", "instructions or overhead"
 
 
 def rounded(value: float) -> float:
-    """To five digits: what lies beyond them is noise."""
+    """Round to five digits: the rest is noise."""
     return float(f"{value:.5g}")
 
 
@@ -69,12 +69,12 @@ def scenario(record: Record, baseline: Record, name: str, batch: int) -> dict[st
 
 
 def mark_reproducible(engines: Sequence[dict[str, Any]], threads: int, cores: int) -> None:
-    """Set `reproducible` of each figure: whether a rerun on this machine should find the same ratio.
+    """Set `reproducible` of each figure: whether a rerun on this machine should give the same ratio.
 
-    It need not where one of the two reads more than half of the last cache, or everything from memory: others who
-    share those decide how fast that is. Nor where the threads leave no core to the rest of the system. Nor in single
-    steps of PyTorch: they are mostly its own overhead, which differs from process to process. Nor where of several
-    visits only one has found a figure. A baseline's own ratio is always 1.
+    A ratio is not reproducible if one of the two engines reads more than half of the last-level cache, or everything
+    from memory, since its speed depends on what else shares them; if the threads leave no core to the rest of the
+    system; for single steps of PyTorch, which are mostly overhead that differs from process to process; or if only one
+    of several visits reached the figure. A baseline's own ratio is always 1.
     """
     by_name = {each["name"]: each for each in engines}
     room = SHARED * machine.largest_cache()
@@ -89,16 +89,16 @@ def mark_reproducible(engines: Sequence[dict[str, Any]], threads: int, cores: in
 
 
 def _found_again(found: dict[str, Any]) -> bool:
-    """Whether the fastest round of all visits has its like in a second one; true of a single visit."""
+    """Whether a second visit came close to the fastest round of all visits; true for a single visit."""
     fastest = sorted(found.get("visits", []))
     return len(fastest) < 2 or fastest[1] <= AGAIN * fastest[0]
 
 
 def mark_fastest(engines: Sequence[dict[str, Any]]) -> None:
-    """Set `fastest` of each figure, what a step takes where nothing disturbs it: the fastest round; and its ratio.
+    """Set `fastest` of each figure, the fastest round as the time of an undisturbed step, and `fastest_ratio`.
 
-    What shares a core or its memory, in virtual machines above all, makes rounds slower, for a moment or for a minute,
-    and never faster. How many of them is chance; a ratio that another run finds again is made of the fastest.
+    Other work on the same core or memory, above all in virtual machines, makes rounds slower, for a moment or for a
+    minute, and never faster. How many rounds it affects is chance; ratios of the fastest rounds are reproducible.
     """
     by_name = {each["name"]: each for each in engines}
     for each in engines:
@@ -119,7 +119,7 @@ def _ratios(baseline: Sequence[Chunk], rounds: Sequence[float]) -> list[float]:
 
 
 def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float | None]) -> dict[str, Any]:
-    """Bytes/s against what this machine reads in the same rounds, and a word on what bounds the step."""
+    """Bytes/s, the bandwidth of this machine in the same rounds, and what bounds the step."""
     read = bytes_per_step / microseconds * 1e6
     known = [each for each in bandwidths if each is not None]
     if not known:
@@ -135,7 +135,7 @@ def bound(bytes_per_step: float, microseconds: float, bandwidths: Sequence[float
 
 
 def engines(records: Sequence[Record], baselines: Mapping[str, str], batch: int) -> list[dict[str, Any]]:
-    """The document's list of engines, with all their figures; baselines: whose ratios refer to whom."""
+    """The document's list of engines, with all their figures; baselines: the baseline of each engine."""
     by_name = {each.engine.name: each for each in records}
     found: list[dict[str, Any]] = [
         {
@@ -159,7 +159,7 @@ def engines(records: Sequence[Record], baselines: Mapping[str, str], batch: int)
 
 
 def tables(document: dict[str, Any]) -> list[Table]:
-    """A table a scenario."""
+    """One table per scenario."""
     return [_table(document, name) for name in document["settings"]["scenarios"]]
 
 
@@ -171,7 +171,7 @@ def _table(document: dict[str, Any], name: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
     both = name == "step" and "sequence" in settings["scenarios"]  # a sequence is the stronger baseline
-    times = ["speedup", f"its T = {settings['steps']}"] if both else ["speedup"]
+    times = ["speedup", f"vs T = {settings['steps']}"] if both else ["speedup"]
     on_gpu = ["GPU µs"] if settings["device"] == "cuda" else []  # by its own clock
     for header in (
         "p50 µs",
@@ -214,11 +214,11 @@ def _table(document: dict[str, Any], name: str) -> Table:
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    """Print what was measured, a table per scenario, and what could not be."""
+    """Print what was measured, one table per scenario, and what could not be measured."""
     model, settings, ran_on = document["model"], document["settings"], document["machine"]
     layers = f", {model['layers']} layers" if model["layers"] > 1 else ""
     console.print(
-        f"{model['unit']}-{model['dim']}{layers}, {model['vocab']} symbols, {model['source']}; reads {settings['text']}"
+        f"{model['unit']}-{model['dim']}{layers}, {model['vocab']} symbols, {model['source']}; text: {settings['text']}"
     )
     caches = ", ".join(f"{name} {size}" for name, size in ran_on["caches"].items())
     console.print(f"{ran_on['processor']}, {ran_on['cores']} cores, {caches}; load before the run {ran_on['load']}")
@@ -229,7 +229,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     if "gpu" in ran_on:
         _show_gpu(console, ran_on["gpu"], document["engines"])
     if ran_on["load"] and ran_on["load"] > BUSY:
-        console.print("other programs were running when this began: the figures are noisier for it, p90 and p99 most")
+        console.print("other programs were running before the run: the figures are noisier, above all p90 and p99")
     for table in tables(document):
         console.print()
         console.print(table)
@@ -250,11 +250,11 @@ def _show_gpu(console: Console, gpu: dict[str, Any], engines: list[dict[str, Any
     if before and after:
         console.print(
             f"multiprocessor clock {before['clocks.sm']} MHz before the run, {after['clocks.sm']} after, at most "
-            f"{before['clocks.max.sm']}; figures repeat best with a locked one: sudo nvidia-smi -lgc "
+            f"{before['clocks.max.sm']}; lock it for reproducible figures: sudo nvidia-smi -lgc "
             f"{before['clocks.max.sm']}"
         )
     else:
-        console.print("the GPU's clocks are not known: nvidia-smi is not here")
+        console.print("the GPU's clocks are unknown: nvidia-smi was not found")
     for each in engines:
         for name, found in each["scenarios"].items():
             if not found["settled"]:

@@ -1,4 +1,4 @@
-"""One interleaved run: models are written, their engines measured, and what came of it is a document."""
+"""One interleaved run: write the models, measure their engines, return a document."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 ROUNDS, QUICK_ROUNDS = 30, 5
 SECONDS, QUICK_SECONDS = 0.03, 0.01  # of a chunk
-UNIT, DIM, M_RANGE = "vcgru", 1024, (0.2, 0.6)  # of a model that is synthetic
+UNIT, DIM, M_RANGE = "vcgru", 1024, (0.2, 0.6)  # of a synthetic model
 
 
 def silent(line: str) -> None:
-    """A `tell` for those who don't want to hear."""
+    """A `tell` that ignores the line."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """An engine, the variable model that it or its dense twin is, and the engine that its ratios refer to.
+    """An engine, the model under test, and the engine that its ratios refer to.
 
-    about: what the document says of it beside its figures.
+    model: the variable model; a dense engine runs a dense model of its size. about: further entries of the document.
     """
 
     engine: Engine
@@ -52,14 +52,14 @@ def measure(
     settings: interleave.Settings,
     tell: Callable[[str], None] = silent,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The figures of each entrant that could run, and why the others could not.
+    """Measure the entrants; returns the figures of those that could run, and why the others could not.
 
-    Entrants have names of their own, and files of their own where their models differ; streams [length, B].
+    Engines need unique names, and different files if their models differ; streams [length, B].
     """
     left_out = {each.engine.name: why for each in entrants if (why := known.absence(each.engine))}
     taking_part = [each for each in entrants if each.engine.name not in left_out]
     with _folder() as folder:
-        tell("making models")
+        tell("writing models")
         for name, each in {each.engine.file: each for each in taking_part}.items():
             _write(each, folder / name, settings.seed)
         np.save(folder / "streams.npy", streams)
@@ -81,7 +81,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _write(entrant: Entrant, path: Path, seed: int) -> None:
-    """The file an engine names; the native ones pack from float32."""
+    """Write the file of an engine; native engines pack their weights from float32."""
     engine = entrant.engine
     chosen = entrant.model if engine.variable else entrant.model.dense(engine.unit, seed)
     narrow = engine.variable and engine.runtime != "native"
@@ -109,9 +109,9 @@ def bench(
     command: str = "",
     tell: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """The document of `vcdeploy bench`: a trained model, or one that is synthetic (unit, dim, m_range), and dense ones.
+    """The document of `vcdeploy bench`: a trained or synthetic model (unit, dim, m_range) and dense ones.
 
-    engines: names or beginnings of names, all where there are none. command: what the document says it came from.
+    engines: names or prefixes of names; all of them if empty. command: stored in the document.
     """
     on_gpu = device == known.CUDA
     at_hand = models.trained(model) if model is not None else models.synthetic(unit, dim, *m_range, seed)
@@ -164,7 +164,7 @@ def bench(
 
 
 def _baseline(everyone: Sequence[Engine], wanted: str | None, left_out: Mapping[str, str]) -> str:
-    """The engine that ratios refer to: the wanted one, or the first dense one of the same kind that is here."""
+    """The engine that ratios refer to: the wanted one, or the first available dense one of the same kind."""
     names = [each.name for each in everyone]
     if wanted is not None:
         if wanted not in names:
@@ -181,7 +181,7 @@ def _baseline(everyone: Sequence[Engine], wanted: str | None, left_out: Mapping[
 
 
 def need_gpu() -> None:
-    """An error that says what is missing where there is no usable GPU."""
+    """Raise an error that says what is missing if there is no usable GPU."""
     from vcdeploy import extras
     from vcdeploy.gpu import cuda
 

@@ -14,16 +14,16 @@ from vcdeploy.runtime import Model
 SCENARIOS = {
     "step": "one symbol/call, the state carried from call to call",
     "sequence": "many symbols/call",
-    "generate": "a loop that reads each symbol it chose, one sequence",
+    "generate": "a loop on self-generated symbols, one sequence",
 }
 # Measured in full reports only, since each call costs a sweep through memory.
 COLD = "cold"
-DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol/call, everything evicted from the caches before"}
-COLD_CALLS = 2  # of a chunk
-LONG = 50  # steps of a call whose first ones warm up for the rest
-SWEPT = 2.0  # of the largest cache: what a sweep between cold calls goes through
-SETTLED = 0.02  # the spread of medians that counts as stable
-SETTLING = 25  # chunks to wait for it at most
+DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol/call, with cold caches"}
+COLD_CALLS = 2  # per chunk
+LONG = 50  # steps/call from which the first steps are warm-up enough
+SWEPT = 2.0  # memory rewritten before a cold call, as a multiple of the largest cache
+SETTLED = 0.02  # relative spread of medians that counts as stable
+SETTLING = 25  # chunks to wait for that at most
 
 
 class Watch(Protocol):
@@ -35,9 +35,9 @@ class Watch(Protocol):
 
 
 class Scenario(Protocol):
-    """fractions: m [steps, B, layers] of every step that was timed. amount: of a chunk, where it is no matter of time.
+    """What is timed. fractions: m [steps, B, layers] of every timed step. amount: calls per chunk if fixed, or None.
 
-    watch: on a GPU, its own clock; device_times: what it showed for each call of the last chunk.
+    watch: the GPU's clock, if there is one; device_times: its times of the calls of the last chunk.
     """
 
     fractions: list[NDArray[np.float32]]
@@ -46,10 +46,10 @@ class Scenario(Protocol):
     device_times: list[int]
 
     def warm_up(self, amount: int) -> int:
-        """Calls (or symbols) before a chunk that are not timed."""
+        """Untimed calls (or symbols) before a chunk."""
 
     def run(self, amount: int) -> tuple[list[int], int]:
-        """A chunk: the nanoseconds of each call, and the steps of a call."""
+        """Run a chunk; returns the nanoseconds of each call, and the steps per call."""
 
 
 def make(
@@ -61,7 +61,7 @@ def make(
     watch: Watch | None = None,
     cache: int = 0,
 ) -> Scenario:
-    """The scenario of that name over streams [length, B]; steps: those of a sequence; cache: bytes of the largest."""
+    """The scenario of this name over streams [length, B]; steps: per sequence; cache: bytes of the largest cache."""
     scenario: Scenario
     if name == "generate":
         scenario = Generating(model, streams[:1, 0], seed)
@@ -74,9 +74,9 @@ def make(
 
 
 class Reading:
-    """Calls of run() on `steps` symbols each, with the state of the call before.
+    """Calls of run() on `steps` symbols each, with the state of the previous call.
 
-    ballast: where given, all of it is rewritten before each call, untimed, so that nothing else is left in a cache.
+    ballast: if given, all of it is rewritten before each call, untimed, to evict everything else from the caches.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Reading:
             took, m = self._call()
             times.append(took)
             self.fractions.append(m)
-        self.device_times = self.device_times[-amount:]  # without those of the warm-up
+        self.device_times = self.device_times[-amount:]  # without the warm-up
         return times, self._steps
 
     def _call(self) -> tuple[int, NDArray[np.float32]]:
@@ -126,7 +126,7 @@ class Reading:
 
 
 class Generating:
-    """One call of generate() a chunk, which writes the same each time; m comes from reading it, afterwards."""
+    """One call of generate() per chunk, with the same text each time; m is computed from that text afterwards."""
 
     def __init__(self, model: Model, prime: NDArray[np.int64], seed: int) -> None:
         self._model, self._prime, self._seed = model, prime, seed
@@ -154,7 +154,7 @@ class Generating:
 
 
 def measure(scenario: Scenario, amount: int) -> tuple[list[int], int]:
-    """A chunk with the garbage collector off, as timeit does."""
+    """Run a chunk with the garbage collector off, as timeit does."""
     gc.collect()
     gc.disable()
     try:
@@ -164,7 +164,7 @@ def measure(scenario: Scenario, amount: int) -> tuple[list[int], int]:
 
 
 def calibrate(scenario: Scenario, seconds: float) -> int:
-    """The amount whose chunk lasts about so long, where nothing disturbs it."""
+    """The amount whose chunk takes about this long when undisturbed."""
     if scenario.amount is not None:
         measure(scenario, scenario.amount)
         return scenario.amount
@@ -178,7 +178,7 @@ def calibrate(scenario: Scenario, seconds: float) -> int:
 
 
 def settle(scenario: Scenario, amount: int) -> bool:
-    """Run chunks until three in a row take the same time: a GPU raises its clocks under load. Whether they did."""
+    """Run chunks until three in a row take equally long, as a GPU raises its clocks under load; False if they don't."""
     medians: list[float] = []
     for _ in range(SETTLING):
         times, _ = measure(scenario, amount)

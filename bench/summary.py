@@ -1,4 +1,4 @@
-"""From the document of a full report to words, tables and figures, and to the files that show them."""
+"""Render the document of a full report as text, tables and figures, and write its files."""
 
 from __future__ import annotations
 
@@ -19,66 +19,67 @@ HEADING = "Speed of variable-computation models on this machine"
 CALLS = {
     "sequence": f"{STEPS} symbols/call",
     "step": "one symbol/call",
-    "generate": "each symbol sampled from the prediction before",
+    "generate": "each symbol sampled from the previous prediction",
     COLD: "one symbol/call, caches cold",
 }
 RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
-BUSY = 0.5  # programs that want a core, when a report is begun
+BUSY = 0.5  # load average at the start of a report
 
 Part = dict[str, Any]
 Found = dict[str, Any]
 Shown = list[str | Table | Figure]
 
 UNITS = (
-    "Each unit in our kernels, by precision of the weights, beside the dense unit of its kind in ONNX Runtime. m is "
-    "evenly spread over 0.2 to 0.6. `table`: the products of the input side are looked up, not computed."
+    "Each unit in our kernels, by precision of the weights, compared with the dense unit of its kind in ONNX Runtime. "
+    "m is evenly spread over 0.2 to 0.6. `table`: the products of the input side are looked up, not computed."
 )
 BACKENDS = (
-    "The same model file: in our kernels; in ONNX Runtime with our custom op, whose kernels are the same; without it, "
-    "on the function body that the file carries, which computes densely; and exported with `--bucketed`, which skips "
+    "The same model in our kernels; in ONNX Runtime with our custom op, which has the same kernels; in ONNX Runtime "
+    "without it, on the function body stored in the file, which is dense; and exported with `--bucketed`, which skips "
     "in any runtime."
 )
 PEERS = (
     "Dense units of the same size in other engines, and the faster forms that these offer. int8 in ONNX Runtime is "
-    "`onnxruntime.quantization.quantize_dynamic`, which knows LSTM and leaves GRU and RNN in float32; in PyTorch it is "
-    "`torch.ao.quantization.quantize_dynamic`. Compiled is `torch.compile` as it comes, which leaves nn.GRU itself as "
-    "it is; compiling is not counted. What quality a unit of another kind or precision brings is not looked at here."
+    "`onnxruntime.quantization.quantize_dynamic`, which supports LSTM and leaves GRU and RNN in float32; in PyTorch it "
+    "is `torch.ao.quantization.quantize_dynamic`. Compiled is `torch.compile` with its defaults, which does not "
+    "compile nn.GRU itself; compilation time is not counted. The prediction quality of other units and precisions is "
+    "not compared here."
 )
 GROWTH = (
     "µs = c · {name}^exponent, fitted by least squares over logarithms, {call}. The ideal is 2, since a step "
-    "multiplies matrices of a × a. Below it is what every step costs beside (the output layer, the scheduler, the "
-    "call); above it, larger matrices leave the caches. {dense}"
+    "multiplies matrices of a × a. Fixed costs of a step (the output layer, the scheduler, the call) make it smaller; "
+    "matrices that no longer fit the caches make it larger. {dense}"
 )
 COLD_WORDS = (
-    "Single steps. Warm: one after another, as in generation. Cold: before each step, untimed, twice the size of the "
+    "Single steps. Warm: consecutive steps, as in generation. Cold: before each step, untimed, twice the size of the "
     "largest cache is rewritten, so that weights, program and interpreter come from memory, as after other work."
 )
 TAIL = (
-    "Single steps, so many that rare disturbances show: Python's garbage collector is off, but nothing else is. What "
-    "is rare differs from run to run: no ratio is made of it."
+    "Enough single steps to show rare disturbances; Python's garbage collector is off, but nothing else. Rare events "
+    "differ from run to run, so no speedups are given."
 )
 MODELS = (
-    "All are whole language models with random weights and 50 symbols, driven from Python through one interface. The "
-    "base point is a VCGRU, batch 1, one thread, m evenly spread over 0.2 to 0.6; each part varies what the table "
-    "names, not every combination of everything."
+    "All engines run whole language models with random weights and 50 symbols, called from Python through one "
+    "interface. The base point is a VCGRU, batch 1, one thread, m evenly spread over 0.2 to 0.6; each part varies only "
+    "what the table lists."
 )
 METHOD = (
-    "A part is measured in {visits} visits, all other parts in between. Each is one interleaved run: every engine "
-    "has a process of its own, kept to the same cores, and they take turns, {rounds} rounds of about {ms:.0f} ms each. "
-    "µs are those of the fastest round, the median over its calls: what shares the machine makes rounds slower, for a "
-    "moment or a minute, and never faster. A speedup is the dense baseline's µs divided by the engine's, of the "
-    "same part and the same kind of call."
+    "A part is measured in {visits} visits, with all other parts in between. A visit is one interleaved run: every "
+    "engine has its own process, pinned to the same cores, and they take turns, {rounds} rounds of about {ms:.0f} ms "
+    "each. µs are those of the fastest round, the median over its calls: other work on the machine makes rounds "
+    "slower, for a moment or a minute, and never faster. A speedup is the dense baseline's µs divided by the engine's, "
+    "in the same part and for the same kind of call."
 )
 REPRODUCIBLE = (
-    "A speedup with ≈ may not be reproduced by another run: one of the two reads more than half of the last cache at "
-    "each step, or all of it from memory, and others who share them decide how fast that is; or the threads leave no "
-    "core to the rest of the system; or it is a single step of PyTorch, mostly its own overhead, which differs from "
-    "process to process; or no second visit found the fastest round of one of the two again, within 10 %."
+    "A speedup with ≈ may not be reproduced by another run: one of the two engines reads more than half of the "
+    "last-level cache at each step, or everything from memory, and its speed depends on what else shares them; or the "
+    "threads leave no core to the rest of the system; or it is a single step of PyTorch, which is mostly overhead that "
+    "differs from process to process; or no second visit came within 10 % of the fastest round of one of the two."
 )
 
 
 def write(document: dict[str, Any], folder: Path) -> list[Path]:
-    """report.json, report.md with its figures, and report.html."""
+    """Write report.json, report.md with its figures, and report.html."""
     opening, sections = content(document)
     figures = [part for section in sections for part in section.parts if isinstance(part, Figure)]
     files = {
@@ -93,9 +94,9 @@ def write(document: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def content(document: dict[str, Any]) -> tuple[Shown, list[Section]]:
-    """The opening and the sections, about one a part that was measured."""
+    """The opening and the sections, about one per measured part."""
     parts = document["parts"]
-    by_kind: dict[str, list[Part]] = {}  # the name of a part as far as its first hyphen
+    by_kind: dict[str, list[Part]] = {}  # by the part's name up to its first hyphen
     for part in parts:
         by_kind.setdefault(part["part"].partition("-")[0], []).append(part)
     sections = []
@@ -108,7 +109,7 @@ def content(document: dict[str, Any]) -> tuple[Shown, list[Section]]:
 
 
 def in_short(document: dict[str, Any]) -> list[str]:
-    """The first figures, as lines for a terminal."""
+    """The summary, as lines for a terminal."""
     rows = _highlights(document["parts"])
     return [f"{name}: {us} µs/step, speedup {times} vs the dense unit" for name, us, times in rows]
 
@@ -117,16 +118,18 @@ def _opening(document: dict[str, Any]) -> Shown:
     machine, parts = document["machine"], document["parts"]
     caches = ", ".join(f"{name} {size}" for name, size in machine["caches"].items())
     packages = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    sets = ", ".join(machine.get("instruction_sets", [])) or "none of our kernels"
+    sets = ", ".join(machine.get("instruction_sets", [])) or "no native kernels"
     minutes = sum(part["seconds"] for part in parts) / 60
     found: Shown = [
         f"{machine['processor']}, {machine['cores']} cores, {caches}; {machine['system']}; {sets}. {packages}."
     ]
-    found.append(f"Made by `{document['command']}`, begun {document['date']}; measuring took {minutes:.1f} minutes.")
+    found.append(
+        f"Generated by `{document['command']}`, started {document['date']}; measuring took {minutes:.1f} minutes."
+    )
     if document["missing"]:
-        found.append(f"Not measured yet: {', '.join(document['missing'])}. The same command goes on with them.")
+        found.append(f"Not measured yet: {', '.join(document['missing'])}. The same command continues with them.")
     if machine["load"] and machine["load"] > BUSY:
-        found.append(f"Other programs were running shortly before it began (load {machine['load']}).")
+        found.append(f"Other programs were running shortly before the start (load {machine['load']}).")
     if highlights := _highlights(parts):
         caption = "Summary: speedup vs the dense unit of the same size in ONNX Runtime, same call"
         found.append(Table(caption, ("", "µs/step", "speedup"), highlights))
@@ -148,7 +151,7 @@ def _highlights(parts: Sequence[Part]) -> list[list[str]]:
 
 
 def _units(parts: Sequence[Part]) -> Section:
-    """Precision and size, a table a unit and call, and speedup against D in a figure."""
+    """Precision and size: one table per unit and call, and a figure of the speedup against D."""
     shown: Shown = [UNITS]
     series, rows = [], []
     for part in parts:
@@ -181,7 +184,7 @@ def _by_size(part: Part, scenario: str) -> Table:
 
 
 def _cells(engine: Found | None, scenario: str) -> list[str]:
-    """µs and speedup of an engine in a scenario, where there are any."""
+    """µs and speedup of an engine in a scenario, or dashes."""
     return _figures(engine["scenarios"].get(scenario) if engine else None)
 
 
@@ -191,8 +194,8 @@ def _figures(found: Found | None) -> list[str]:
 
 
 def _plain(part: Part) -> Section:
-    """Engines and sizes, a table a call."""
-    shown: Shown = [f"What varies: {part['varies']}. All else is the base point."]
+    """Engines and sizes, one table per call."""
+    shown: Shown = [f"What varies: {part['varies']}. Everything else is as in the base point."]
     shown += [_by_size(part, scenario) for scenario in part["settings"]["scenarios"]]
     return Section(part["title"], [*shown, *_left_out(part)])
 
@@ -224,35 +227,35 @@ def _peers(parts: Sequence[Part]) -> Section:
             for each in measured
         ]
         caption = f"µs/step, {CALLS[scenario]}, D = {size}: shorter is faster; our kernels in the darker colour."
-        title = f"Beside VCGRU-{size}: speedup vs ONNX Runtime's GRU-{size}, same call"
+        title = f"VCGRU-{size} and other engines: speedup vs ONNX Runtime's GRU-{size}, same call"
         table = _by_call(part, part["engines"], title)
         shown += [Figure(part["part"], caption, chart.bars(bars, "µs/step", caption), table), table]
         for each in part["engines"]:
             for name, why in each["not_measured"].items():
                 shown.append(f"{_label(each['label'])}, {CALLS[name]}: not measured: {why}.")
         shown += _left_out(part)
-    return Section("Beside what else there is", shown)
+    return Section("Other engines", shown)
 
 
 def _left_out(part: Part) -> Shown:
-    """A line for each engine that is not here, whatever units and sizes it was to have."""
+    """One line per engine that is missing, regardless of units and sizes."""
     lines = [f"Left out: {_label(name.partition(': ')[2] or name)}: {why}." for name, why in part["left_out"].items()]
     return list(dict.fromkeys(lines))
 
 
 def _size(part: Part) -> Section:
-    return _growth(part, "D", lambda each: float(each["dim"]), "It is so for dense models, too.")
+    return _growth(part, "D", lambda each: float(each["dim"]), "The same holds for dense models.")
 
 
 def _fraction(part: Part) -> Section:
-    dense = "A dense model, which computes everything whatever m is, has 0."
+    dense = "For a dense model, which computes everything regardless of m, it is 0."
     return _growth(part, "m", lambda each: float(each["m_range"][0]) if each["m_range"] else None, dense)
 
 
 def _growth(part: Part, name: str, place: Callable[[Found], float | None], dense: str) -> Section:
-    """Cost against D or m: one curve per engine with its fitted exponent; place: its x.
+    """Cost against D or m: one curve per engine with its fitted exponent; place: the x of an engine.
 
-    An engine that is nowhere on it costs the same everywhere: a level line, without an exponent.
+    An engine without an x costs the same everywhere: it gets a level line and no exponent.
     """
     found = [(_label(each["label"]), place(each), each["scenarios"]["sequence"]) for each in part["engines"]]
     places = sorted({at for _, at, _ in found if at is not None})
@@ -323,9 +326,9 @@ def _tail(part: Part) -> Section:
             cells = [_three_digits(value) for value in (*(quantiles[at] for at in places), found["tail"]["max"])]
             rows.append([_label(each["label"]), f"{found['calls']:,}", *cells])
     if not rows:
-        return Section("Tail latency", ["Too few steps were taken to speak of a tail.", *_left_out(part)])
+        return Section("Tail latency", ["Too few steps to report tail latency.", *_left_out(part)])
     size = part["engines"][0]["dim"]
-    caption = f"Time that a step takes at most, against the fraction of steps within it; single steps, D = {size}."
+    caption = f"Latency of single steps by percentile, D = {size}."
     across = chart.Axis("of the steps", [(1 / (1 - at), f"{100 * at:g} %") for at in places])
     columns = ("", "steps", *(f"p{100 * at:g}" for at in places), "max")
     table = Table(f"µs of single steps, D = {size}, by percentile", columns, rows)
@@ -341,9 +344,9 @@ def _energy(document: dict[str, Any]) -> Section:
             if found and "joules" in found and part["part"].startswith(("unit-", "peers-")):
                 rows.append([f"{_label(each['label'])}, {each['unit']}-{each['dim']}", f"{1e6 * found['joules']:.3g}"])
     if not rows:
-        why = document["energy"] or "no part that tells of it was measured"
+        why = document["energy"] or "no part with energy figures was measured"
         return Section("Energy", [f"Not measured: {why}."])
-    words = "By the processor's own counters (RAPL), of all its cores and what they take when idle."
+    words = "From the processor's counters (RAPL): all of its cores, including their idle power."
     return Section("Energy", [words, Table(f"µJ/step, {CALLS['sequence']}", ("", "µJ"), rows)])
 
 
@@ -368,12 +371,12 @@ _SECTIONS: dict[str, Callable[[Part], Section]] = {
 
 
 def _label(label: str) -> str:
-    """An engine as people say it."""
+    """The display name of an engine."""
     return " ".join(RUNTIMES.get(word, word.upper() if word in DENSE_UNITS else word) for word in label.split())
 
 
 def _three_digits(value: float) -> str:
-    """As many as that, and more only before the point."""
+    """Three significant digits, more only before the decimal point."""
     return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 

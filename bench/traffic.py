@@ -1,16 +1,16 @@
-"""The bytes of weights that a step reads, and the memory that steps go round in: about, and counted from real m.
+"""Estimates of the weights a step reads and of the working set, in bytes, from measured m.
 
-Activations are left out: they stay in the first cache. What a step of an engine reads, a layer, with G gates:
+Activations are not counted: they stay in the L1 cache. A step reads per layer, with G gates:
 
 | | |
 |---|---|
 | tensorrt, onnxruntime's TensorRT provider | U and V: G · a · a each, in the precision of the file |
-| native, onnxruntime custom op | U and V: G · a · a each, a's rows to the end of a panel; with a table, of V only the columns past its row, and the row |
-| onnxruntime function | U and V whole |
+| native, onnxruntime custom op | U and V: G · a · a each, rows rounded up to whole panels; with a table, V only for the columns past the table row, plus that row |
+| onnxruntime function | all of U and V |
 | onnxruntime bucketed | U and V up to the smallest multiple of 128 that covers the batch |
-| dense | W and R whole; over a sequence W once for all steps |
+| dense | all of W and R; in a sequence W once for all steps |
 
-and then the scheduler's vectors, the embedding and the output layer.
+plus the scheduler's vectors, the embedding and the output layer.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PANEL, SPACING, BUCKET = 16, 64, 128  # plugins/cpu/weights/layout.h, input_tabl
 
 
 class Traffic(NamedTuple):
-    """bytes: weights read a step (of the whole batch), the mean. working_set: those that any step reads."""
+    """bytes: weights read per step (of the whole batch), the mean. working_set: those that any step reads."""
 
     bytes: float
     working_set: float
 
 
 def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, fractions: NDArray[np.float32]) -> Traffic:
-    """fractions: m [n, B, layers] of steps that were taken; steps: those of a call."""
+    """The traffic of an engine. fractions: m [n, B, layers] of measured steps; steps: per call."""
     D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
     layers = config["layers"]
     vectors = 4 * D * (1 + (2 * layers if engine.variable else 0))  # embedding; u, v
@@ -59,7 +59,7 @@ def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, frac
 def _prefixes(
     engine: Engine, config: dict[str, Any], vocab: int, fractions: NDArray[np.float32], besides: float
 ) -> Traffic:
-    """What our kernels read, one sequence of the batch after the other; besides: what the layers around them do."""
+    """What our kernels read, one sequence of the batch after the other; besides: bytes read by the other layers."""
     D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
     a, ones = active(fractions, config), certain(fractions, config)  # [n, B, layers]
     rows = a if engine.form == PLUGIN else -(-a // PANEL) * PANEL
@@ -72,6 +72,6 @@ def _prefixes(
         of_table[..., 0] = 4 * G * rows[..., 0]
     weights = of_U + G * size * rows * columns
     read = (weights + of_table).sum(-1).mean() * fractions.shape[1] + besides
-    # With a table each symbol has rows of its own; V's columns beside them differ from step to step, but are few.
+    # Each symbol has its own table rows; the columns of V read in addition differ from step to step, but are few.
     working = weights.sum(-1).max() + of_table.sum(-1).mean() * vocab + besides
     return Traffic(float(read), float(working))

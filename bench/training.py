@@ -1,7 +1,7 @@
-"""Training a layer, forward and backward: the engines, the worker of each, and the rounds.
+"""Training speed of one layer, forward and backward: the engines, their workers, and the rounds.
 
-One layer of D dimensions reads T steps of B sequences and gets a gradient for every output; all of its weights and its
-inputs get theirs. m is given by the inputs, evenly spread over a range.
+A layer of D dimensions reads T steps of B sequences and gets a gradient for every output; gradients are computed for
+all of its weights and for its inputs. m is determined by the inputs, evenly spread over a range.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from vcdeploy.versions import versions
 
 OPS, REFERENCE, RNN, GRU, LSTM = "ops", "reference", "torch rnn", "torch gru", "torch lstm"
 ENGINES = {
-    OPS: "torch.ops.vcdeploy: what a unit trains with",
-    REFERENCE: "the reference, a loop in PyTorch",
+    OPS: "torch.ops.vcdeploy, which units train with",
+    REFERENCE: "the reference: a loop in PyTorch",
     RNN: "torch.nn.RNN, dense",
     GRU: "torch.nn.GRU, dense",
     LSTM: "torch.nn.LSTM, dense",
@@ -38,7 +38,7 @@ EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Task:
-    """What all engines do."""
+    """What every engine computes."""
 
     unit: str
     dim: int
@@ -62,7 +62,7 @@ class Worker:
         torch.set_num_threads(given.threads)
         torch.manual_seed(given.seed)
         for each in (replace(given, dim=8, batch=1, steps=1), given):
-            # A small one first, for which PyTorch imports what it needs: memory that grows then is the pass's own.
+            # A small layer first, so that memory for PyTorch's lazy imports is not counted.
             self._inputs, self._run = _layer(engine, each)
             self._gradient = torch.randn(each.steps, each.batch, each.dim)
             if each is not given:
@@ -79,7 +79,7 @@ class Worker:
         return {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
 
     def summarise(self) -> dict[str, Any]:
-        return {"grown": self._grown * 1024}  # Linux counts it in KB
+        return {"grown": self._grown * 1024}  # Linux reports KB
 
     def _pass(self) -> Any:
         for each in self._inputs:
@@ -90,7 +90,7 @@ class Worker:
 
 
 def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, Any]]]:
-    """The tensors that get gradients, and the forward pass: the output and, of a variable unit, m."""
+    """The tensors that get gradients, and the forward pass, which returns the output and, for a variable unit, m."""
     import torch
 
     from vcdeploy import kernels
@@ -105,7 +105,7 @@ def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, 
         return [x, *network.parameters()], lambda: (network(x)[0], None)
     low, high = task.m_range
     wanted = (low + (high - low) * torch.rand(T, B)).clamp(1e-6, 1 - 1e-6)
-    x[..., 0] = torch.logit(wanted)  # the scheduler reads this dimension and no other
+    x[..., 0] = torch.logit(wanted)  # the scheduler reads only this dimension
     spec = UNITS[task.unit]
     U, V = (torch.randn(len(spec.gates) * D, D) * D**-0.5 for _ in range(2))
     u, v, b = torch.zeros(D), torch.zeros(D), torch.zeros(1)
@@ -123,7 +123,7 @@ def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, 
 
 @dataclass
 class Record:
-    """What was seen of an engine; seconds and cpu_seconds: a pass a round."""
+    """The measurements of an engine; seconds, cpu_seconds: one pass per round."""
 
     name: str
     runs: str
@@ -134,7 +134,7 @@ class Record:
 
 
 def measure(task: Task, rounds: int, tell: Callable[[str], None]) -> list[Record]:
-    """Every engine once a round, one at a time, each in a process of its own."""
+    """Measure every engine once per round, one at a time, each in its own process."""
     records: list[tuple[Process, Record]] = []
     with ExitStack() as processes:
         for name in ENGINES:
@@ -144,7 +144,7 @@ def measure(task: Task, rounds: int, tell: Callable[[str], None]) -> list[Record
             records.append((process, Record(name, answer["runs"], answer["m"], [], [])))
         for number in range(rounds):
             tell(f"round {number + 1} of {rounds}")
-            first = number % len(records)  # so that nobody always comes after the same one
+            first = number % len(records)  # so that no engine always follows the same one
             for process, record in records[first:] + records[:first]:
                 answer = process.ask("measure")
                 record.seconds.append(answer["seconds"])
@@ -203,7 +203,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     settings, ran_on = document["settings"], document["machine"]
     console.print(f"{ran_on['processor']}, {ran_on['cores']} cores; load before the run {ran_on['load']}")
     if (ran_on["load"] or 0) > BUSY:
-        console.print("The machine was busy: trust the ratios of CPU time, not the clock's.")
+        console.print("The machine was busy: trust the speedups in CPU time, not in wall time.")
     title = (
         f"{settings['unit']}-{settings['dim']}, T = {settings['steps']}, B = {settings['batch']}, "
         f"m {settings['m_range'][0]} to {settings['m_range'][1]}, sharpness {settings['sharpness']}, "
@@ -226,7 +226,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     console.print(table)
     for each in document["engines"]:
         console.print(f"{each['name']}: {ENGINES[each['name']]}; {each['runs']}", style="dim")
-    console.print("MB: what a process grew by in its first pass.", style="dim")
+    console.print("MB: growth of the process in its first pass.", style="dim")
 
 
 if __name__ == "__main__":

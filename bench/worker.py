@@ -1,14 +1,14 @@
-"""The process of one engine: requests as JSON lines on standard input, an answer a line on standard output.
+"""The process of one engine: JSON requests on standard input, JSON answers on standard output, one per line.
 
 | request | answer |
 |---|---|
-| load: engine, folder, threads, scenarios, steps, seed, cores (to keep to, or null) | runs: what runs it, in words |
+| load: engine, folder, threads, names (of scenarios), steps, seed, cores (to pin to, or null) | runs: a description of the backend |
 | calibrate: scenario, seconds, amount (or null) | amount |
-| measure: scenario, amount, seconds (to measure the bandwidth in, or 0) | times [ns], steps (of a call), bandwidth (bytes/s, or null), device_times [ns] (of a GPU's own clock, or null), joules (a step, or null) |
+| measure: scenario, amount, seconds (to measure the bandwidth for, or 0) | times [ns], steps (per call), bandwidth (bytes/s, or null), device_times [ns] (by the GPU's clock, or null), joules (per step, or null) |
 | summarise: scenario | m and what follows from it |
 
 An answer with the key `error` is a message for the user, one with `absent` says why the engine can't run here.
-The process ends when standard input does, and so never outlives the one that started it.
+The process exits when standard input closes, so that it never outlives the one that started it.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Worker:
         streams = np.load(Path(folder) / "streams.npy")
         self._model = engines.load(self._engine, Path(folder), threads, steps, streams.shape[1])
         watch = self._watch() if self._engine.device == engines.CUDA else None
-        if cores is not None:  # not before: others load beside it
+        if cores is not None:  # not earlier: other engines load at the same time
             for thread in TASKS.iterdir():
                 os.sched_setaffinity(int(thread.name), cores)
         cache = machine.largest_cache()
         self._scenarios = {
             name: scenarios.make(name, self._model, streams, steps, seed, watch, cache) for name in names
         }
-        gc.freeze()  # what is loaded stays: a collection before each chunk need not look at it
+        gc.freeze()  # loaded objects stay: the collection before each chunk need not scan them
         self._settled = dict.fromkeys(names, True)
         self._working_set = dict.fromkeys(names, 0)
         detail = self._model.detail
@@ -92,7 +92,7 @@ class Worker:
             from vcdeploy._native import read_bandwidth
 
             bandwidth = read_bandwidth(self._working_set[scenario], seconds, threads=self._threads)
-        # Reading what was written, to know its m, is within the energy of generate: no figure.
+        # The energy of generate would include the pass that computes m, so it is not reported.
         calls = amount + made.warm_up(amount)
         joules = None if scenario == "generate" or spent is None else spent / steps / calls
         return {"times": times, "steps": steps, "bandwidth": bandwidth, "joules": joules}
@@ -120,8 +120,8 @@ class Worker:
 
 
 def serve(worker: Any) -> None:
-    """Answer requests, each by the worker's method of that name, until there are no more."""
-    # What libraries print must not get between the answers: standard output becomes standard error.
+    """Answer requests with the worker's method of that name, until standard input closes."""
+    # Output of libraries must not mix with the answers: standard output is redirected to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""Export, imported as vcdeploy.export: from a checkpoint to files that a runtime loads.
+"""Export, imported as vcdeploy.export: from a checkpoint to files that runtimes can load.
 
-Nothing here needs PyTorch but vcdeploy.export.parity, the check against it.
+Only vcdeploy.export.parity, the check against PyTorch, needs PyTorch.
 """
 
 from vcdeploy.format.functions import attach_functions

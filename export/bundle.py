@@ -1,13 +1,13 @@
-"""A bundle: a folder with a model and all one needs to trust it elsewhere.
+"""Bundles: a folder with a model and everything needed to verify it elsewhere.
 
 | file | |
 |---|---|
 | model.onnx | the model |
-| samples.npz | tokens and state, and PyTorch's logits, state_out and compute for them: to check any other runtime |
-| report.json | what the check after the export came to |
-| manifest.json | versions, sizes and SHA-256 of the files; written last, so that a bundle that has it is whole |
+| samples.npz | tokens and state, with PyTorch's logits, state_out and compute, to check any other runtime |
+| report.json | result of the check after the export |
+| manifest.json | versions, sizes and SHA-256 of the files; written last, so a bundle that has it is complete |
 
-With --trt there is more: tensorrt_bundle.py.
+For the additional files of --trt see vcdeploy/gpu/tensorrt_bundle.py.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
 def write_bundle(
     folder: Path, content: bytes, report: "Report", about: dict[str, Any], more: Mapping[str, bytes] | None = None
 ) -> None:
-    """Write the bundle of a model file's content. `about` goes into the manifest: what was exported, and how.
+    """Write a bundle for the content of a model file.
 
-    more: other files, by name.
+    about: entries for the manifest, describing the export. more: additional files, by name.
     """
     files = {
         "model.onnx": content,
@@ -47,14 +47,14 @@ def write_bundle(
         "versions": versions(PACKAGES),
         "files": {name: file_entry(each) for name, each in files.items()},
     }
-    (folder / "manifest.json").unlink(missing_ok=True)  # an older bundle's would not fit the new files
+    (folder / "manifest.json").unlink(missing_ok=True)  # that of an older bundle would not match the new files
     for name, each in files.items():
         write_atomically(folder / name, each)
     write_manifest(folder, manifest)
 
 
 def file_entry(content: bytes) -> dict[str, Any]:
-    """What a manifest says of a file."""
+    """The manifest entry of a file."""
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 

@@ -1,21 +1,21 @@
-"""The check of an exported model: the same tokens in PyTorch and in every runtime, and what difference is rounding.
+"""The check of an exported model: run the same tokens in PyTorch and in every runtime, and compare within rounding.
 
 The runtimes are ONNX Runtime with the function body and with the custom op, the native kernels, and onnx's evaluator.
 
-Each step is compared by itself. The runtime runs one step at a time; PyTorch, in float64, takes every layer's step from
-the runtime's own state before it, its own input and its own m. So errors do not pile up, and each has a bound. Then the
-runtime takes all steps at once, which must come to the same within the bounds of that many steps.
+Each step is compared separately. The runtime runs one step at a time; PyTorch, in float64, computes every layer's step
+from the runtime's own previous state, input and m. So errors do not accumulate, and each has a bound. Then the runtime
+runs all steps in one call, which must give the same results within the bounds of that many steps.
 
-A bound is what rounding does to PyTorch itself: the same steps with disturbed weights, three times the largest change
-among four trials. Each weight is disturbed by ε·√(2D) of itself, ε = 2^-24, which is what rounding every addition does
-to a sum of 2D products; m by ε, which the mask turns into up to ε·sharpness·D/4. To that the activations add a few ε,
-since runtimes approximate them. Where an e_i lies within its error of the threshold it may be 0 (or 1) in one and not
-in the other, and both are right: that step of that layer is not compared.
+A bound is the effect of rounding on PyTorch itself: the same steps with perturbed weights, three times the largest
+change among four trials. Each weight is perturbed by a relative ε·√(2D), ε = 2^-24, which is the effect of rounding
+every addition in a sum of 2D products; m by ε, which the mask amplifies to up to ε·sharpness·D/4. A few ε are added for
+the activations, which runtimes approximate. Where an e_i is within its error of the threshold, it may be 0 (or 1) in
+one implementation and not in the other, and both are correct: that step of that layer is not compared.
 
-A file of less than float32 precision is held to these bounds with its weights as they are stored. Against the
-checkpoint's own weights the bound comes from weights disturbed by the rounding of that precision, too, and in int8 from
-activations that are off by up to half a level. A variable unit's int8 has an arithmetic of its own, in which every
-runtime gets the same bits (docs/design.md, section 2): with the weights as stored nothing may differ at all.
+A file of less than float32 precision is compared within these bounds using its weights as stored. In the comparison
+with the checkpoint's original weights, the weights are also perturbed by the rounding of that precision, and in int8
+the activations by up to half a level. A variable unit's int8 arithmetic gives the same bits in every runtime
+(docs/design.md, section 2): with the weights as stored, no difference is allowed.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 class Runtime(Protocol):
-    """tokens [T, B] and state [S, B, D] -> logits, state, m."""
+    """Anything that runs tokens [T, B] and state [S, B, D] -> logits, state, m."""
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> Arrays: ...
 
@@ -75,7 +75,7 @@ class Difference:
     output: str  # logits, state or compute
     largest: float
     tolerance: float
-    compared: int  # how many numbers were compared
+    compared: int  # number of values compared
 
     @property
     def within(self) -> bool:
@@ -84,17 +84,29 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """What the check came to."""
+    """The result of the check."""
 
     differences: list[Difference]
-    left_out: list[str]  # runtimes that are not here, and how to get them
+    left_out: list[str]  # runtimes that are not available, and how to get them
     tokens: NDArray[np.int64]  # [T, B]
     state: NDArray[np.float32]  # [S, B, D]
-    outputs: Arrays  # of PyTorch, for these
+    outputs: Arrays  # PyTorch's outputs for tokens and state
 
     @property
     def passed(self) -> bool:
         return all(each.within for each in self.differences)
+
+    def rows(self) -> list[tuple[str, str, list[Difference], bool]]:
+        """Runtime, what it was compared with, the differences, and whether all are within their tolerance."""
+        found: dict[tuple[str, str], list[Difference]] = {}
+        for each in self.differences:
+            found.setdefault((each.runtime, each.against), []).append(each)
+        return [(*names, each, all(one.within for one in each)) for names, each in found.items()]
+
+    @property
+    def worst(self) -> Difference:
+        """The first difference that is too large; only if the check failed."""
+        return next(each for each in self.differences if not each.within)
 
     def to_json(self) -> dict[str, Any]:
         rows = [
@@ -106,7 +118,7 @@ class Report:
 
 
 class ReferenceRuntime:
-    """onnx's own evaluator: slow, and about as plain as the specification."""
+    """onnx's reference evaluator: slow, but close to the specification."""
 
     def __init__(self, model: ModelProto) -> None:
         from onnx.reference import ReferenceEvaluator
@@ -114,40 +126,34 @@ class ReferenceRuntime:
         self._evaluator = ReferenceEvaluator(model)
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> Arrays:
-        with np.errstate(all="ignore"):  # its sigmoid overflows on the way to the right number
+        with np.errstate(all="ignore"):  # its sigmoid overflows internally; the result is correct
             outputs: Any = self._evaluator.run(None, {"tokens": tokens, "state": state})
         logits, after, compute = outputs
         return logits, after, compute
 
 
 def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") -> Report:
-    """Compare an exported model (and its file's content) with the checkpoint it was made from."""
+    """Compare an exported model (and its file's content) with the checkpoint it was exported from."""
     source = OnnxSource(Path("the exported model"), content)
     exact, stored = checkpoint.build(), source.network()
     tokens, state = _inputs(exact, len(checkpoint.vocab), SEQUENCES)
     precision = source.config["precision"]
     same_bits = precision == "int8" and stored.has_scheduler
-    differences: list[Difference] = []
     left_out: list[str] = []
-    for candidate in _candidates(model, source, left_out):
-        name, steps = candidate.name, candidate.steps
-        try:
-            runtime = candidate.start()
-        except VcdeployError as error:
-            hint = f"; {candidate.hint}" if candidate.hint else ""
-            raise VcdeployError(f"{name} can't load the exported model{hint} ({error})") from error
-        references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
-        if precision != "f32":
-            references = {
-                "PyTorch, weights as stored": _SameBits(stored) if same_bits else _Comparison(stored, "f32"),
-                "PyTorch, full precision": _Comparison(exact, precision),
-            }
-        chain = _chain(runtime, tokens[:steps], state)
-        for place, (against, comparison) in enumerate(references.items()):
-            found = comparison.differences(name, against, tokens[:steps], chain)
-            differences += found
-            if place == 0:
-                differences += comparison.at_once(name, runtime, tokens[:steps], chain, found)
+    chains = [candidate.chain(tokens, state) for candidate in _candidates(model, source, left_out)]
+    references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
+    if precision != "f32":
+        references = {
+            "PyTorch, weights as stored": _SameBits(stored) if same_bits else _Comparison(stored, "f32"),
+            "PyTorch, full precision": _Comparison(exact, precision),
+        }
+    first, *others = (comparison.compare(against, chains) for against, comparison in references.items())
+    closest = next(iter(references.values()))
+    differences: list[Difference] = []
+    for place, chain in enumerate(chains):
+        differences += first[place] + closest.at_once(chain, first[place])
+        for other in others:
+            differences += other[place]
     if same_bits:
         outputs = TorchModel(stored, checkpoint.vocab, precision).run(tokens, state)
     else:
@@ -156,11 +162,11 @@ def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") ->
 
 
 def check_runtime(name: str, runtime: Runtime, network: LanguageModel, batch: int = SEQUENCES) -> list[Difference]:
-    """Compare any runtime with PyTorch's network of the very weights it runs; a mask or two may fall either way."""
+    """Compare any runtime with a PyTorch network that has the same weights."""
     tokens, state = _inputs(network, network.embedding.num_embeddings, batch)
-    comparison, chain = _Comparison(network, "f32"), _chain(runtime, tokens, state)
-    found = comparison.differences(name, "PyTorch, weights as stored", tokens, chain)
-    return found + comparison.at_once(name, runtime, tokens, chain, found)
+    comparison, chain = _Comparison(network, "f32"), _chain(name, runtime, tokens, state)
+    (found,) = comparison.compare("PyTorch, weights as stored", [chain])
+    return found + comparison.at_once(chain, found)
 
 
 def _inputs(network: LanguageModel, vocab: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -169,22 +175,30 @@ def _inputs(network: LanguageModel, vocab: int, batch: int) -> tuple[NDArray[np.
     unit: Any = network.unit
     tokens = draw.integers(0, vocab, (STEPS, batch))
     rows = unit.spec.state_rows * len(unit.layers)
-    # Not zeros: the recurrent weights must matter from the first step on.
+    # Not zeros, so that the recurrent weights matter from the first step on.
     return tokens, np.tanh(draw.standard_normal((rows, batch, unit.dim))).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A runtime that is here."""
+    """An available runtime."""
 
     name: str
     start: Callable[[], Runtime]
-    steps: int = STEPS  # to compare
-    hint: str = ""  # where it can't load the model
+    steps: int = STEPS  # number of steps to compare
+    hint: str = ""  # shown if it can't load the model
+
+    def chain(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> "_Chain":
+        try:
+            runtime = self.start()
+        except VcdeployError as error:
+            hint = f"; {self.hint}" if self.hint else ""
+            raise VcdeployError(f"{self.name} can't load the exported model{hint} ({error})") from error
+        return _chain(self.name, runtime, tokens[: self.steps], state)
 
 
 def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> Iterator[_Candidate]:
-    """The runtimes that are installed; left_out gets the others, with how to get them."""
+    """The installed runtimes; the others are appended to left_out, with how to get them."""
     precision = source.config["precision"]
     onnx_runtime, native = BACKENDS["onnxruntime"], BACKENDS["native"]
     if (fault := onnx_runtime.fault()) is None:
@@ -223,28 +237,34 @@ def _onnx_runtimes(model: ModelProto, source: OnnxSource, left_out: list[str]) -
 
 @dataclass(frozen=True)
 class _Chain:
-    """The steps of a runtime: tokens[t] and states[t] [S, B, D] give logits[t], states[t + 1] and fractions[t]."""
+    """The steps of a runtime, one call each: tokens[t], before[t] -> logits[t], after[t], fractions[t]."""
 
-    states: NDArray[np.float32]  # [T + 1, S, B, D]
+    runtime: str
+    tokens: NDArray[np.int64]  # [T, B]
+    before: NDArray[np.float32]  # [T, S, B, D]
     logits: NDArray[np.float32]  # [T, B, vocab]
+    after: NDArray[np.float32]  # [T, S, B, D]
     fractions: NDArray[np.float32]  # [T, B, layers]
+    at_once: Arrays  # logits, state, m of all steps in one call
 
 
-def _chain(runtime: Runtime, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> _Chain:
+def _chain(name: str, runtime: Runtime, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> _Chain:
     states, logits, fractions = [state], [], []
     for step in tokens:
-        out, state, m = runtime.run(step[np.newaxis], state)
-        states.append(state)
+        out, state_out, m = runtime.run(step[np.newaxis], states[-1])
+        states.append(state_out)
         logits.append(out[0])
         fractions.append(m[0])
-    return _Chain(np.stack(states), np.stack(logits), np.stack(fractions))
+    before, after = np.stack(states[:-1]), np.stack(states[1:])
+    at_once = runtime.run(tokens, state)
+    return _Chain(name, tokens, before, np.stack(logits), after, np.stack(fractions), at_once)
 
 
 Outputs = dict[str, Tensor]
 
 
 class _Blurred(TorchFunctionMode):
-    """While it is entered, what a matrix is multiplied by is off by up to half a level; zeros stay zeros."""
+    """A context that perturbs the inputs of matrix products by up to half a level; zeros stay zeros."""
 
     def __init__(self, half_level: Tensor, draw: torch.Generator) -> None:
         super().__init__()
@@ -259,111 +279,120 @@ class _Blurred(TorchFunctionMode):
 
 
 class _SameBits:
-    """A variable unit's model in int8: every runtime has its bits, step by step and at once."""
+    """Bit-exact comparison, for variable units in int8: step by step, and all steps in one call."""
 
     def __init__(self, network: LanguageModel) -> None:
         self.network = network.float().eval()
 
     @torch.no_grad()
-    def differences(self, runtime: str, against: str, tokens: NDArray[np.int64], chain: _Chain) -> list[Difference]:
-        """Every step by itself."""
+    def compare(self, against: str, chains: list[_Chain]) -> list[list[Difference]]:
+        """Compare each step of each chain separately."""
+        return [self._compare(against, chain) for chain in chains]
+
+    def _compare(self, against: str, chain: _Chain) -> list[Difference]:
         wanted = [
             int8.run(self.network, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
-            for step, state in zip(tokens, chain.states[:-1], strict=True)
+            for step, state in zip(chain.tokens, chain.before, strict=True)
         ]
         logits, state, m = (torch.stack(each).numpy() for each in zip(*wanted, strict=True))
-        given = {"logits": chain.logits, "state": chain.states[1:], "compute": chain.fractions}
+        given = {"logits": chain.logits, "state": chain.after, "compute": chain.fractions}
         own = {"logits": logits[:, 0], "state": state, "compute": m[:, 0]}
-        return [_apart(runtime, against, output, given[output], own[output]) for output in OUTPUTS]
+        return [_apart(chain.runtime, against, output, given[output], own[output]) for output in OUTPUTS]
 
-    def at_once(
-        self, runtime: str, runner: Runtime, tokens: NDArray[np.int64], chain: _Chain, one_by_one: list[Difference]
-    ) -> list[Difference]:
-        """The whole sequence in one run against the steps one by one."""
-        against = f"itself, {len(tokens)} steps at once"
-        chained = (chain.logits, chain.states[-1], chain.fractions)
-        made = zip(OUTPUTS, runner.run(tokens, chain.states[0]), chained, strict=True)
-        return [_apart(runtime, against, output, one, other) for output, one, other in made]
+    def at_once(self, chain: _Chain, one_by_one: list[Difference]) -> list[Difference]:
+        """Compare the sequence in one call with the steps one by one."""
+        against = f"itself, {len(chain.tokens)} steps at once"
+        chained = (chain.logits, chain.after[-1], chain.fractions)
+        pairs = zip(OUTPUTS, chain.at_once, chained, strict=True)
+        return [_apart(chain.runtime, against, output, one, other) for output, one, other in pairs]
 
 
 def _apart(runtime: str, against: str, output: str, one: NDArray[Any], other: NDArray[Any]) -> Difference:
-    """Two arrays that must be the same; a NaN is the same nowhere."""
+    """Compare two arrays that must be identical; a NaN counts as a difference."""
     return Difference(runtime, against, output, float(np.abs(one - other).max(initial=0)), 0.0, one.size)
 
 
+def _largest(values: Tensor) -> float:
+    return float(values.amax()) if values.numel() else 0.0
+
+
 class _Comparison:
-    """A PyTorch model, and what may differ in a file that stores its weights in `precision`."""
+    """Comparison of a PyTorch model with a file that stores its weights in `precision`, within rounding."""
 
     def __init__(self, network: LanguageModel, precision: str) -> None:
         self.network, self.precision = network.double().eval(), precision
         self.unit: Any = network.unit
         self.variable = network.has_scheduler
-        # int8 has squashing functions of its own.
+        # int8 has its own sigmoid and tanh.
         self.activation = TANH_ERROR if precision == "int8" and self.variable else ACTIVATION
-        # As float32, which is what ONNX attributes hold.
+        # ONNX attributes are float32.
         self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
 
     @torch.no_grad()
-    def differences(self, runtime: str, against: str, tokens: NDArray[np.int64], chain: _Chain) -> list[Difference]:
-        """Every step by itself."""
+    def compare(self, against: str, chains: list[_Chain]) -> list[list[Difference]]:
+        """Compare each step of each chain separately. Steps are independent, so all chains go through as one."""
+        tokens, before, logits, after, fractions = (
+            np.concatenate([getattr(chain, name) for chain in chains])
+            for name in ("tokens", "before", "logits", "after", "fractions")
+        )
         given = {
-            "logits": torch.from_numpy(chain.logits).double(),
-            "state": torch.from_numpy(chain.states[1:]).double().transpose(1, 2),  # [T, B, S, D]
-            "compute": torch.from_numpy(chain.fractions).double(),
+            "logits": torch.from_numpy(logits).double(),
+            "state": torch.from_numpy(after).double().transpose(1, 2),  # [T, B, S, D]
+            "compute": torch.from_numpy(fractions).double(),
         }
         rows = self.unit.spec.state_rows
-        decided = {"state": self._decided(given["compute"]).repeat_interleave(rows, -1)}  # [T, B, S]
-        wanted = self._steps(self.network, tokens, chain)
-        bounds = self._activations(wanted)
+        decided = {
+            "logits": torch.ones(logits.shape[:2], dtype=torch.bool),
+            "state": self._decided(given["compute"]).repeat_interleave(rows, -1),  # [T, B, S]
+            "compute": torch.ones(fractions.shape, dtype=torch.bool),
+        }
+        steps = tokens, torch.from_numpy(before).double(), torch.from_numpy(after).double(), given["compute"]
+        wanted = self._steps(self.network, *steps)
         draw = torch.Generator().manual_seed(0)
-        changes = dict.fromkeys(OUTPUTS, 0.0)
-        for trial in range(TRIALS):
-            disturbed = self._steps(self._disturbed(draw), tokens, chain, UNIT if trial % 2 else -UNIT, draw)
-            for output in OUTPUTS:
-                change = (disturbed[output] - wanted[output])[decided.get(output, ...)]
-                changes[output] = max(changes[output], float(change.abs().amax()) if change.numel() else 0.0)
-        apart = {output: (given[output] - wanted[output])[decided.get(output, ...)] for output in OUTPUTS}
-        return [
-            Difference(
-                runtime,
-                against,
-                output,
-                float(apart[output].abs().amax()) if apart[output].numel() else 0.0,
-                bounds[output] + SAFETY * changes[output],
-                apart[output].numel(),
-            )
-            for output in OUTPUTS
+        disturbed = [
+            self._steps(self._disturbed(draw), *steps, UNIT if trial % 2 else -UNIT, draw) for trial in range(TRIALS)
         ]
+        changes = {name: torch.stack([(each[name] - wanted[name]).abs() for each in disturbed]) for name in OUTPUTS}
+        apart = {name: (given[name] - wanted[name]).abs() for name in OUTPUTS}
+        found, end = [], 0
+        for chain in chains:
+            part = slice(end, end := end + len(chain.tokens))
+            bounds = self._activations({name: wanted[name][part] for name in OUTPUTS})
+            found.append([
+                Difference(chain.runtime, against, name, _largest(apart[name][part][decided[name][part]]),
+                           bounds[name] + SAFETY * _largest(changes[name][:, part][:, decided[name][part]]),
+                           apart[name][part][decided[name][part]].numel())
+                for name in OUTPUTS
+            ])  # fmt: skip
+        return found
 
-    def at_once(
-        self, runtime: str, runner: Runtime, tokens: NDArray[np.int64], chain: _Chain, one_by_one: list[Difference]
-    ) -> list[Difference]:
-        """The whole sequence in one run against the steps one by one, whose bounds are known.
+    def at_once(self, chain: _Chain, one_by_one: list[Difference]) -> list[Difference]:
+        """Compare the sequence in one call with the steps one by one, whose bounds are known.
 
-        A sequence is compared up to the first step whose mask may have fallen either way.
+        A sequence is compared up to the first step whose mask may differ by rounding.
         """
-        logits, state, m = runner.run(tokens, chain.states[0])
+        logits, state, m = chain.at_once
         clear = np.logical_and.accumulate(self._same_masks(chain.fractions, m), axis=0)  # [T, B]
         apart = {
             "logits": (logits - chain.logits)[clear],
-            "state": (state - chain.states[-1]).swapaxes(0, 1)[clear[-1]],
+            "state": (state - chain.after[-1]).swapaxes(0, 1)[clear[-1]],
             "compute": (m - chain.fractions)[clear],
         }
-        against = f"itself, {len(tokens)} steps at once"
+        steps = len(chain.tokens)
         return [
             Difference(
-                runtime,
-                against,
+                chain.runtime,
+                f"itself, {steps} steps at once",
                 each.output,
                 float(np.abs(apart[each.output]).max(initial=0)),
-                len(tokens) * each.tolerance,
+                steps * each.tolerance,
                 apart[each.output].size,
             )
             for each in one_by_one
         ]
 
     def _same_masks(self, one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """[T, B]: whether two sets of fractions [T, B, layers] surely lead to the same exact zeros and ones."""
+        """[T, B]: whether two sets of fractions [T, B, layers] are certain to have the same exact zeros and ones."""
         if not self.variable:
             return np.ones(one.shape[:2], bool)
         fractions = [torch.from_numpy(each).double() for each in (one, other)]
@@ -373,58 +402,59 @@ class _Comparison:
         return ((same[0] & same[1]).all(-1) & decided[0] & decided[1]).all(-1).numpy()
 
     def _decided(self, m: Tensor) -> Tensor:
-        """Whether no e_i lies within its error of the threshold; NaN is decided: it is NaN everywhere."""
+        """Whether no e_i is within its error of the threshold. True for NaN, which is NaN in every runtime."""
         if not self.variable:
             return torch.ones_like(m, dtype=torch.bool)
         sharpness, epsilon = self.settings
         i = torch.arange(1, self.unit.dim + 1, dtype=m.dtype)
         soft = torch.sigmoid(sharpness * (m.unsqueeze(-1) * self.unit.dim - i))
         to_threshold = torch.minimum((soft - epsilon).abs(), (soft - (1 - epsilon)).abs())
-        # The slope of the sigmoid is about epsilon there.
+        # At the threshold the slope of the sigmoid is about epsilon.
         return ~(to_threshold < UNIT * sharpness * self.unit.dim * epsilon + self.activation).any(-1)
 
     def _steps(
         self,
         network: LanguageModel,
         tokens: NDArray[np.int64],
-        chain: _Chain,
+        before: Tensor,
+        after: Tensor,
+        fractions: Tensor,
         m_error: float = 0.0,
         draw: torch.Generator | None = None,
     ) -> Outputs:
-        """Every step of every layer from what the runtime had before it: state [T, B, S, D], and the other two.
+        """Every step of every layer, from the runtime's own state before it. The state is [T, B, S, D].
 
-        draw: for a trial.
+        m_error, draw: the perturbations of a trial.
         """
-        states, fractions = torch.from_numpy(chain.states).double(), torch.from_numpy(chain.fractions).double()
         unit: Any = network.unit
         x = network.embedding(torch.from_numpy(tokens))  # [T, B, D]
-        after, own = [], []
+        rows, own = list[Tensor](), []
         for index, layer in enumerate(unit.layers):
             places = slice(index * unit.spec.state_rows, (index + 1) * unit.spec.state_rows)
-            before = list(states[:-1, places].unbind(1))  # [T, B, D] each
+            state = list(before[:, places].unbind(1))  # [T, B, D] each
             if self.variable:
-                own.append(update_fraction(x, before[0], layer.u, layer.v, layer.b))
+                own.append(update_fraction(x, state[0], layer.u, layer.v, layer.b))
                 shifted = (fractions[..., index] + m_error).clamp(0, 1)
-                with self._blurred(x.flatten(0, 1), before[0].flatten(0, 1), draw):
-                    after += self._variable_step(layer, x, before, shifted)
+                with self._blurred(x.flatten(0, 1), state[0].flatten(0, 1), draw):
+                    rows += self._variable_step(layer, x, state, shifted)
             else:
                 own.append(torch.ones_like(fractions[..., index]))
-                after += self._dense_step(layer, x, before)
-            x = states[1:, places][:, 0]  # what the runtime's next layer read
+                rows += self._dense_step(layer, x, state)
+            x = after[:, places][:, 0]  # the input of the runtime's next layer
         with self._blurred(x, x, draw):
             logits = network.output(x)
-        return {"logits": logits, "state": torch.stack(after, 2), "compute": torch.stack(own, -1)}
+        return {"logits": logits, "state": torch.stack(rows, 2), "compute": torch.stack(own, -1)}
 
     def _blurred(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
-        """What int8 may do to the activations of a step, or of the output layer, with the input x and the state h."""
+        """The int8 perturbation of the activations in a step, or in the output layer, with input x and state h."""
         if self.precision != "int8" or not self.variable or draw is None:
             return nullcontext()
-        # Of xbar and hbar each has levels of its own; here they are those of the larger, which makes the bound larger.
+        # xbar and hbar have separate levels; using those of the larger for both makes the bound larger.
         largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
         return _Blurred(largest / (2 * activation_levels(self.unit.dim)), draw)
 
     def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
-        """The reference's step with m given: u and v are 0, and b takes m's logit. T and B are one batch here."""
+        """The reference's step with a given m: u = v = 0 and b = logit(m). T and B are flattened into one batch."""
         none = torch.zeros_like(layer.u)
         flat = [each.flatten(0, 1) for each in (x, *before)]
         step: Any = cells.STEPS[self.unit.spec.name]
@@ -437,7 +467,7 @@ class _Comparison:
         return [each.view_as(x) for each in ([after] if len(rows) == 1 else after)]
 
     def _activations(self, wanted: Outputs) -> dict[str, float]:
-        """What approximate activations may do: once in m, four times in a state, which a cell may make larger."""
+        """The error from approximate activations: one in m, up to four in a state, scaled by its magnitude."""
         largest = {output: 1 + float(each.abs().amax()) for output, each in wanted.items()}
         state = 4 * self.activation * largest["state"]
         return {
@@ -447,11 +477,11 @@ class _Comparison:
         }
 
     def _disturbed(self, draw: torch.Generator) -> LanguageModel:
-        """The model with weights off by their rounding in this precision, and by that of the sums they go into."""
+        """The model with weights perturbed by their rounding in this precision and by the rounding of sums."""
         network = deepcopy(self.network)
-        share_of_sum = (2 * self.unit.dim) ** 0.5 * UNIT
+        of_sum = (2 * self.unit.dim) ** 0.5 * UNIT
         for weight in network.parameters():
-            off = share_of_sum * torch.randn(weight.shape, generator=draw) * weight
+            off = of_sum * torch.randn(weight.shape, generator=draw) * weight
             if weight.dim() > 1 and PRECISIONS[self.precision].rounding:
                 scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
                 off += PRECISIONS[self.precision].rounding * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale

@@ -1,4 +1,4 @@
-"""Exporting a model: build the file, check it on every runtime that is installed, and write it if it passes."""
+"""Exporting a model: build the file, check it on every installed runtime, and write it if it passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vcdeploy.training.checkpoint import Checkpoint
 
 @dataclass(frozen=True)
 class Job:
-    """What to export: the model as the user named it, where it is, and in which form to write it."""
+    """An export: the model as named by the user, its file, and the form to write."""
 
     name: str
     file: Path
@@ -31,7 +31,7 @@ class Job:
 
     @classmethod
     def open(cls, name: str, precision: str | None, opset: int, bucketed: bool) -> Job:
-        """precision: None for the one of the model."""
+        """precision: None for that of the model."""
         checkpoint = sources.open_source(name).checkpoint
         return cls(
             name,
@@ -43,7 +43,7 @@ class Job:
         )
 
     def default_path(self, suffix: str) -> Path:
-        """Next to the model and named after it; in the current folder if the model is a pretrained one."""
+        """A path next to the model and named after it; in the current folder for a pretrained model."""
         stored = self.checkpoint.config.get("precision", "f32")
         form = f"-{self.precision}" * (self.precision != stored) + "-bucketed" * self.bucketed
         folder = Path() if self.name in zoo.names() else self.file.parent
@@ -52,7 +52,7 @@ class Job:
     def check_place(self, path: Path) -> None:
         """Raise if writing there would overwrite the model itself."""
         if path.exists() and path.samefile(self.file):
-            raise VcdeployError(f"{path} is the model itself: name another place with -o or --bundle")
+            raise VcdeployError(f"{path} is the model itself: choose another path with -o or --bundle")
 
     @cached_property
     def model(self) -> ModelProto:
@@ -60,16 +60,16 @@ class Job:
 
     @cached_property
     def content(self) -> bytes:
-        """The bytes of the file; the same model gives the same bytes."""
+        """The bytes of the file; deterministic for a given model."""
         return self.model.SerializeToString(deterministic=True)
 
     @cached_property
     def report(self) -> Report:
-        """How the file compares with PyTorch on every runtime here."""
+        """The comparison with PyTorch on every installed runtime."""
         return check_export(self.model, self.content, self.checkpoint)
 
     def about(self) -> dict[str, Any]:
-        """What was exported, and how: for manifests and --json."""
+        """Description of the export, for manifests and --json."""
         return {
             **{name: self.checkpoint.config[name] for name in ("unit", "dim", "layers")},
             "precision": self.precision,

@@ -1,4 +1,4 @@
-"""A headless Chromium to open pages in, driven through its debugging pipe; skips where there is none."""
+"""A headless Chromium, controlled through its debugging pipe; the test is skipped if there is no browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp"
 
 
 class Browser:
-    """One page. `requests`: the addresses it asked for. `problems`: what its console and scripts complained of."""
+    """One page. `requests`: URLs it requested. `problems`: console errors and script exceptions."""
 
     def __init__(self, profile: Path) -> None:
         found = next(filter(None, map(shutil.which, NAMES)), None)
@@ -52,7 +52,7 @@ class Browser:
             self(f"{domain}.enable")
 
     def __call__(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command of the DevTools protocol, and what it answers."""
+        """Send a command of the DevTools protocol and return its result."""
         self._sent += 1
         request: dict[str, Any] = {"id": self._sent, "method": method, "params": parameters}
         if self._session:

@@ -1,4 +1,4 @@
-"""The cases every implementation of the units answers to: odd sizes, ragged m, edges (docs/design.md, 5)."""
+"""Test cases for every implementation of the units: odd sizes, ragged m, edges (docs/design.md, section 5)."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Case:
-    """One op call. level: where m lies; near 0, ragged over the batch and time, on a block edge, near 1."""
+    """One op call. level: values of m: near 0, ragged over batch and time, on a block edge, or near 1."""
 
     unit: str
     T: int
@@ -34,7 +34,7 @@ class Case:
         return f"{self.unit}-T{self.T}-B{self.B}-D{self.D}-{self.level}-{self.sharpness}"
 
     def inputs(self, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-        """X, H0, U, V, u, v, b and, for vclstm, C0, drawn from the case's own seed."""
+        """X, H0, U, V, u, v, b and, for vclstm, C0, from a seed that depends on the case."""
         draw = torch.Generator().manual_seed(hash((self.T, self.B, self.D)) % 2**31)
         T, B, D, G = self.T, self.B, self.D, GATES[self.unit]
 
@@ -45,8 +45,8 @@ class Case:
         X, H0 = normal(T, B, D), normal(B, D).tanh()
         U, V = normal(G * D, D) * scale, normal(G * D, D) * scale
         u, v = normal(D) * scale, normal(D) * scale
-        reach = math.log((1 - EPSILON) / EPSILON) / self.sharpness  # dimensions of mask past m·D
-        if self.level == "edge":  # a is exactly 64 (or as near as D allows), for every step
+        reach = math.log((1 - EPSILON) / EPSILON) / self.sharpness  # how far the mask reaches past m·D
+        if self.level == "edge":  # a is exactly 64 (or as close as D allows) in every step
             share = min(max((min(64, D) + 0.5 - reach) / D, 0.01), 0.99)
             u, v, b = u * 0, v * 0, math.log(share / (1 - share))
         else:

@@ -1,4 +1,4 @@
-"""What all tests share: the corpora folder, and one thread a process, so that runs repeat."""
+"""Shared test configuration: the corpora folder, and one thread per process for reproducible runs."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of corpora that VCDEPLOY_DATA names; a test that needs it is skipped where there is none."""
+    """The folder of corpora, from VCDEPLOY_DATA; tests that need it are skipped without one."""
     folder = os.environ.get("VCDEPLOY_DATA", "")
     if not folder or not Path(folder).is_dir():
         pytest.skip("needs corpora: set VCDEPLOY_DATA to the folder that holds them")

@@ -1,7 +1,7 @@
-"""`make fuzz`: thousands of damaged model files, each loaded and run; none may crash, hang or surprise.
+"""`make fuzz`: load and run thousands of damaged model files; none may crash or hang.
 
-A file is either refused with a VcdeployError, or it loads and runs. Anything else is a fault: another exception, an
-end by a signal (a crash, more memory than a limit, a minute without an answer), or what a sanitizer reports.
+A file is either refused with a VcdeployError, or it loads and runs. Anything else is a fault: another exception,
+termination by a signal (a crash, exceeding the memory limit, a minute without a result), or a sanitizer report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOUND = (REFUSED, RAN, RAN_NAN)
 
 
 def write_originals(folder: Path) -> None:
-    """Small sound models of every unit and precision, as files and as checkpoints."""
+    """Write small valid models of every unit and precision, as ONNX files and as checkpoints."""
     import onnx
     import torch
     from onnx import helper, numpy_helper
@@ -52,7 +52,7 @@ def write_originals(folder: Path) -> None:
         checkpoint.write(folder / f"{number}.safetensors", saved)
         model = build(saved, precision=precision)
         onnx.save(model, folder / f"{number}.onnx")
-        if number == 0:  # as other makers may write it: numbers in the field of their type
+        if number == 0:  # as other exporters may write it: values in the typed fields
             for each in model.graph.initializer:
                 array = numpy_helper.to_array(each)
                 each.CopyFrom(helper.make_tensor(each.name, each.data_type, array.shape, array.flatten().tolist()))
@@ -60,7 +60,7 @@ def write_originals(folder: Path) -> None:
 
 
 def use_module(path: str) -> None:
-    """Have this build of the native module imported instead of the installed one."""
+    """Import this build of the native module instead of the installed one."""
     spec = importlib.util.spec_from_file_location("vcdeploy._native", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -69,7 +69,7 @@ def use_module(path: str) -> None:
 
 
 def examine(path: Path, backend: str, precision: str | None) -> str:
-    """Load the file and run it a little: what came of it."""
+    """Load the file, run a few steps and return the outcome."""
     import numpy as np
 
     from vcdeploy.errors import VcdeployError
@@ -98,7 +98,7 @@ def examine(path: Path, backend: str, precision: str | None) -> str:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """In a process of its own: a line before each file, and one with what came of it."""
+    """Worker process: prints a line before each file, and a line with its outcome."""
     if arguments.module:
         use_module(arguments.module)
     import random
@@ -117,7 +117,7 @@ def work(arguments: argparse.Namespace) -> None:
         for number in range(arguments.start, arguments.count):
             seed = f"{arguments.seed}/{arguments.kind}/{number}"
             print(json.dumps({"number": number}), flush=True)
-            signal.alarm(PATIENCE)  # its default is to end the process
+            signal.alarm(PATIENCE)  # by default, the alarm terminates the process
             what, content = mutate(seed, originals)
             path.write_bytes(content)
             precision = random.Random(seed).choice((None, None, None, "f16", "bf16", "int8"))
@@ -129,7 +129,7 @@ def work(arguments: argparse.Namespace) -> None:
 
 
 def fuzz(folder: Path, kind: str, backend: str, count: int, **options: Any) -> list[dict[str, Any]]:
-    """Every file of a seed, in as many processes as it takes: number, what was done, what came of it."""
+    """Try all files of a seed, restarting the worker after a crash: number, mutation and outcome of each."""
     results: list[dict[str, Any]] = []
     start, environment = 0, {**os.environ, **options.pop("environment", {})}
     settings = [f"--{name}={value}" for name, value in options.items() if value is not None]
@@ -159,7 +159,7 @@ def sanitizers() -> dict[str, str]:
         return found.stdout.strip()
 
     return {
-        # The C++ library too: the sanitizer looks for what throws exceptions when it starts.
+        # libstdc++ as well: on startup the sanitizer looks up the functions that throw exceptions.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so')}",
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
@@ -173,8 +173,8 @@ def main() -> None:
     parser.add_argument("--backend", default="native", choices=["native", "onnxruntime", "torch"])
     parser.add_argument("--kind", default="onnx", choices=["onnx", "checkpoint"])
     parser.add_argument("--module", help="the native module to use, built with -DVCDEPLOY_SANITIZE=ON")
-    parser.add_argument("--limit", type=int, help="address space in MB; not with a sanitizer, which takes all of it")
-    parser.add_argument("--keep", type=Path, help="a folder for files that were a fault")
+    parser.add_argument("--limit", type=int, help="address space in MB; not with a sanitizer, which reserves all of it")
+    parser.add_argument("--keep", type=Path, help="folder for files that caused a fault")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Headers of other projects that some tests compile with; VCDEPLOY_REQUIRE_HEADERS=1 makes a missing one a failure."""
+"""Third-party headers for tests that compile; VCDEPLOY_REQUIRE_HEADERS=1 turns a missing header into a failure."""
 
 import os
 from typing import NoReturn
@@ -7,7 +7,7 @@ import pytest
 
 
 def header_missing(reason: str) -> NoReturn:
-    """Skip the test, or fail it where the environment demands the headers."""
+    """Skip the test, or fail it if the environment requires the headers."""
     wanted = os.environ.get("VCDEPLOY_REQUIRE_HEADERS", "")
     if wanted not in ("", "0", "1"):
         pytest.fail(f"VCDEPLOY_REQUIRE_HEADERS must be 0 or 1, not {wanted!r}")

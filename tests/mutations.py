@@ -1,6 +1,6 @@
-"""Damaged and hostile model files, the same for the same seed: bytes spoilt at random, and parts made wrong by name.
+"""Damaged and hostile model files, reproducible by seed: random byte damage, and targeted changes to parts of a file.
 
-Used by fuzz.py. Needs no PyTorch but for checkpoints, which it writes anew with a checksum that fits.
+Used by fuzz.py. Needs PyTorch only for checkpoints, which are rewritten with a matching checksum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXTS = ("", "null", "[]", "{}", "{", "1", '"x"', "[" * 100_000, '{"a":' * 50_00
 
 
 def spoilt(draw: random.Random, content: bytes, other: bytes) -> tuple[str, bytes]:
-    """Bytes changed with no regard to what they mean."""
+    """Change random bytes, regardless of the format."""
     data = bytearray(content)
     start = draw.randrange(len(data))
     end = min(len(data), start + draw.choice((1, 2, 4, 8, 64, 1024)))
@@ -51,7 +51,7 @@ def spoilt(draw: random.Random, content: bytes, other: bytes) -> tuple[str, byte
 
 
 def wrong(draw: random.Random, content: bytes) -> tuple[str, bytes]:
-    """A file that parses, with one or two things wrong."""
+    """Make one or two targeted changes; the file still parses."""
     model = ModelProto.FromString(content)
     names = []
     for _ in range(draw.choice((1, 1, 2))):
@@ -91,7 +91,7 @@ def _many_dimensions(draw: random.Random, model: ModelProto) -> None:
 
 
 def _reshaped(draw: random.Random, model: ModelProto) -> None:
-    """Fewer or more numbers, with a shape that fits them."""
+    """Fewer or more values, with a matching shape."""
     tensor = _tensor(draw, model)
     array = _array(tensor)
     shape = [max(0, size + draw.choice((-1, 0, 1, 32))) for size in array.shape] or [draw.choice((0, 2))]
@@ -133,7 +133,7 @@ def _raw_length(draw: random.Random, model: ModelProto) -> None:
 
 
 def _by_type(draw: random.Random, model: ModelProto) -> None:
-    """Numbers in the fields by type, fitting or not, with raw bytes beside them or not."""
+    """Values in the typed fields, matching or not, with or without raw bytes."""
     tensor = _tensor(draw, model)
     numbers = _array(tensor).astype(np.float32).flatten()[: draw.choice((1, 10, None))]
     draw.choice((tensor.float_data, tensor.double_data)).extend(np.nan_to_num(numbers).tolist())
@@ -153,7 +153,7 @@ def _elsewhere(draw: random.Random, model: ModelProto) -> None:
 
 
 def _not_finite(draw: random.Random, model: ModelProto) -> None:
-    """One number, or all of a tensor, beyond what a weight may be."""
+    """Set one value, or a whole tensor, to NaN, infinity or an extreme number."""
     tensor = _tensor(draw, model)
     array = _array(tensor)
     if array.dtype.kind != "f" or not array.size:
@@ -165,7 +165,7 @@ def _not_finite(draw: random.Random, model: ModelProto) -> None:
 
 
 def _scale(draw: random.Random, model: ModelProto) -> None:
-    """The scales of int8, or scales where none belong."""
+    """Wrong int8 scales, or scales for a tensor that should have none."""
     tensors = [each for each in model.graph.initializer if each.name.endswith(".scale")]
     tensor = draw.choice(tensors) if tensors else _tensor(draw, model)
     array = _array(tensor)
@@ -185,7 +185,7 @@ def _set(model: ModelProto, key: str, text: str) -> None:
 def _metadata(model: ModelProto, key: str) -> Any:
     try:
         return json.loads(next(each.value for each in model.metadata_props if each.key == key))
-    except Exception:  # an earlier change took it away
+    except Exception:  # an earlier change removed it
         return {}
 
 
@@ -194,7 +194,7 @@ def _config_value(draw: random.Random, model: ModelProto) -> None:
 
 
 def changed(draw: random.Random, config: Any) -> dict[str, Any]:
-    """A description with a wrong value, or one missing."""
+    """A description with one wrong or missing value."""
     config = dict(config) if isinstance(config, dict) else {}
     keys = ("unit", "dim", "layers", "sharpness", "epsilon", "precision", "kind", "buffer", "corpus", "dropout")
     key = draw.choice(keys)
@@ -217,7 +217,7 @@ def _vocabulary(draw: random.Random, model: ModelProto) -> None:
 
 
 def others(draw: random.Random, symbols: Any) -> Any:
-    """Symbols that are too few, too many, of another type or twice."""
+    """A vocabulary with too few or too many symbols, wrong types or duplicates."""
     symbols = list(symbols) if isinstance(symbols, list) else ["a"]
     return draw.choice(
         (symbols[:-1], [*symbols, "new"], [*symbols, ""], [*symbols, symbols[0]], [*symbols[:-1], 1], symbols[::-1],
@@ -240,7 +240,7 @@ def _properties(draw: random.Random, model: ModelProto) -> None:
 
 
 def _graph(draw: random.Random, model: ModelProto) -> None:
-    """What only runtimes that run the graph look at."""
+    """Changes that only affect runtimes that execute the graph."""
     how = draw.randrange(6)
     if how == 0:
         del model.functions[:]
@@ -260,7 +260,7 @@ def _graph(draw: random.Random, model: ModelProto) -> None:
 
 
 def _foreign(draw: random.Random, model: ModelProto) -> None:
-    """An ONNX file of another maker; with our description, or without."""
+    """An unrelated ONNX graph, with or without our description."""
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
     model.graph.CopyFrom(helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [value], [output]))
@@ -269,7 +269,7 @@ def _foreign(draw: random.Random, model: ModelProto) -> None:
 
 
 def _many_layers(draw: random.Random, model: ModelProto) -> None:
-    """Layers by the thousand, in name or in truth."""
+    """Very many layers, in the description only or also in the weights."""
     config = _metadata(model, "vcdeploy.config")
     count = draw.choice((3, 500, 10**9))
     if isinstance(config, dict):
@@ -290,7 +290,7 @@ CHANGES: tuple[Callable[[random.Random, ModelProto], None], ...] = (
 
 
 def mutated_onnx(seed: str, originals: list[bytes]) -> tuple[str, bytes]:
-    """What was done, and the file that came of it."""
+    """Mutate an ONNX file. Returns a description of the mutation and the new content."""
     draw = random.Random(seed)
     content = draw.choice(originals)
     if draw.random() < 0.4:
@@ -299,7 +299,7 @@ def mutated_onnx(seed: str, originals: list[bytes]) -> tuple[str, bytes]:
 
 
 def mutated_checkpoint(seed: str, originals: list[bytes]) -> tuple[str, bytes]:
-    """The same of safetensors files; where it is the content that is wrong, the checksum is right."""
+    """Mutate a safetensors file; if the content is changed, the checksum is usually updated to match."""
     import torch
     from safetensors.torch import load, save
 

@@ -1,6 +1,6 @@
-"""The units once more, sequence by sequence, with nothing but the upper-left a × a sub-matrices.
+"""The units computed with only the upper-left a × a sub-matrices, one sequence at a time.
 
-What the kernels do, in its plainest form. No row or column past a is read, nor any dimension past a touched.
+The algorithm of the kernels in its simplest form: it reads no row or column past a and changes no dimension past a.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def prefix_form(
     b: Tensor,
     *rest: Any,
 ) -> tuple[Tensor, ...]:
-    """Y, H, M (and C) of vcdeploy.reference.cells, from prefixes alone; rest is C0 for vclstm, sharpness, epsilon."""
+    """Y, H, M (and C) as in vcdeploy.reference.cells, from prefixes. rest: C0 (vclstm only), sharpness, epsilon."""
     *cell, sharpness, epsilon = rest
     D, G = X.shape[2], len(U) // X.shape[2]
     outputs = []

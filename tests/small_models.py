@@ -1,4 +1,4 @@
-"""Small untrained models of every kind, without files, for tests of what is made of their outputs."""
+"""Small untrained in-memory models of every kind, for tests that process model outputs."""
 
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ def config(unit: str, layers: int, vocab: Vocabulary) -> dict[str, Any]:
 
 
 def scheduled(untrained: Network) -> Network:
-    """With schedulers that tell symbols apart, as trained ones do: u and v random, like the other weights."""
+    """Randomize u and v like the other weights, so that m depends on the symbol as in a trained model."""
     for layer in untrained.modules():
         if isinstance(layer, VariableLayer):
             for weight in (layer.u, layer.v):
@@ -41,7 +41,7 @@ def scheduled(untrained: Network) -> Network:
 
 
 def network(unit: str, layers: int, vocab: Vocabulary) -> LanguageModel:
-    """Its embeddings are large, so that m differs from symbol to symbol."""
+    """An untrained network with large embeddings, so that m differs from symbol to symbol."""
     torch.manual_seed(6)
     made = scheduled(LanguageModel(unit, len(vocab), D, layers, sharpness=2.0))
     with torch.no_grad():
@@ -55,7 +55,7 @@ def model(unit: str = "vcgru", layers: int = 1, vocab: Vocabulary = TEXT) -> Mod
 
 
 class Told(PythonLoop):
-    """A backend that answers with what it is told: logits [T, vocab] and m [T]; its state counts the steps."""
+    """A backend that returns prescribed logits [T, vocab] and m [T]; its state counts the steps."""
 
     def __init__(self, logits: NDArray[Any], m: NDArray[Any]) -> None:
         self.logits, self.m = logits, m

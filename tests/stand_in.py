@@ -1,7 +1,8 @@
-"""A stand-in for CUDA and TensorRT, for the control flow of what runs on a GPU. test_real_bindings.py holds its names
-and arguments to the real cuda-python and TensorRT: what the code can use here it can use there.
+"""Fake CUDA and TensorRT modules, to test the control flow of the GPU code without a GPU.
 
-Memory of the "GPU" is the host's. An engine computes with the native kernels, or, where dense, in ONNX Runtime.
+test_real_bindings.py checks their names and arguments against the real cuda-python and TensorRT, so code that runs here
+uses only what exists there. "GPU" memory is host memory. An engine computes with the native kernels, or in ONNX Runtime
+for dense units.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class cudaDeviceAttr(enum.IntEnum):
 
 
 class Gpu:
-    """What the stand-in has and counts; a test changes it."""
+    """The state and counters of the fake GPU; tests modify it."""
 
     def __init__(self) -> None:
         self.devices = 1
@@ -58,7 +59,7 @@ class Gpu:
             name=b"Stand-in GPU", major=8, minor=9, multiProcessorCount=58, totalGlobalMem=2**34, l2CacheSize=48 * 2**20
         )
         self.captures = True  # False: capturing fails
-        self.full = False  # True: there is no memory left
+        self.full = False  # True: out of memory
         self.blocks: dict[int, Any] = {}
         self.capturing: list[Callable[[], None]] | None = None
         self.launches = self.executions = self.copies = 0
@@ -102,7 +103,7 @@ def cudaMalloc(size: int) -> Any:
     if GPU.full:
         return cudaError_t.cudaErrorMemoryAllocation, None
     block = (ctypes.c_byte * size)()
-    ctypes.memset(block, 0xFF, size)  # floats are NaN: what is read before it was written shows
+    ctypes.memset(block, 0xFF, size)  # NaN as floats, to expose reads of uninitialized memory
     GPU.blocks[ctypes.addressof(block)] = block
     return OK, ctypes.addressof(block)
 
@@ -285,7 +286,7 @@ class ParserError:
 
 
 class OnnxParser:
-    plugin_is_taken: ClassVar[bool] = True  # False: a function body would be built instead
+    plugin_is_taken: ClassVar[bool] = True  # False: use the function body instead
     num_errors = 0
 
     def __init__(self, network: INetworkDefinition, logger: Any) -> None:
@@ -375,7 +376,7 @@ class Builder:
         return b"plan " + str(len(PLANS) - 1).encode() + b" " + inside + b"of " + network._content
 
 
-PLANS: list[list[dict[str, list[tuple[int, ...]]]]] = []  # the profiles of what was built
+PLANS: list[list[dict[str, list[tuple[int, ...]]]]] = []  # profiles of each plan built
 
 
 class Runtime:
@@ -415,7 +416,7 @@ class ICudaEngine:
 
 
 def _network(content: bytes) -> Any:
-    """Something that runs what a plan was built from."""
+    """A model that runs the content of a plan."""
     properties = reader.read(content).metadata
     config = metadata.read_config(properties, "the plan")
     if not is_variable(config["unit"]):
@@ -493,7 +494,7 @@ def module(name: str, contents: dict[str, Any]) -> ModuleType:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path, plugin: bool = True) -> Gpu:
-    """Put the stand-ins in the place of cuda-python and TensorRT, with a plugin or without one."""
+    """Replace cuda-python and TensorRT by the stand-ins, with or without a plugin."""
     global GPU
     GPU = Gpu()
     PLANS.clear()
@@ -517,6 +518,6 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, plugin: bool = True) 
 
 
 def uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without TensorRT and cuda-python."""
+    """Simulate a machine without TensorRT and cuda-python."""
     for name in ("tensorrt", "cuda", "cuda.bindings", "cuda.bindings.runtime"):
         monkeypatch.setitem(sys.modules, name, None)

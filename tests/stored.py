@@ -1,4 +1,4 @@
-"""The weights of a file as onnx itself reads them: what vcdeploy.format.reader is tested against."""
+"""Reads the weights of a file with onnx, as a reference for tests of vcdeploy.format.reader."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Array = NDArray[np.float32]
 
 
 def stored_weights(model: ModelProto) -> dict[str, Array]:
-    """Every initializer of a file as the float32 numbers that a runtime computes with."""
+    """All initializers of a file as the float32 values that a runtime computes with."""
     raw: Mapping[str, TensorProto] = {each.name: each for each in model.graph.initializer}
     return {name: _read(tensor, raw) for name, tensor in raw.items() if not name.endswith(SCALE)}
 

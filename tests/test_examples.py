@@ -1,4 +1,4 @@
-"""Every program in examples/, run as its header says."""
+"""Run every program in examples/ as described in its header."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def run(*words: str | Path, cwd: Path) -> str:
 
 
 def greedy(length: int) -> tuple[str, list[int]]:
-    """A prime and what the most likely symbols after it are."""
+    """A prime, and the ids of a greedy continuation."""
     model, prime = vcdeploy.load("english"), "The prime min"
     return prime, list(model.generate(model.vocab.encode(prime), length=length, temperature=0))
 
@@ -59,7 +59,7 @@ def onnxruntime_headers() -> Path | None:
 
 
 def test_onnxruntime_cpp(tmp_path: Path) -> None:
-    """Against the library of the pip package, which must be as new as the headers."""
+    """Links with the library of the pip package, which must be at least as new as the headers."""
     headers, op = onnxruntime_headers(), custom_ops.library()
     if headers is None:
         pytest.skip("onnxruntime_cxx_api.h not found: set ORT_INCLUDE_DIR to the include folder of ONNX Runtime")
@@ -68,7 +68,7 @@ def test_onnxruntime_cpp(tmp_path: Path) -> None:
     package = find_spec("onnxruntime")
     assert package is not None and package.origin is not None
     library = next((Path(package.origin).parent / "capi").glob("libonnxruntime.so.*"))
-    # The linker notes the library's SONAME, which the pip package does not have as a file.
+    # The linker records the library's SONAME; the pip package has no file of that name.
     (tmp_path / "libonnxruntime.so.1").symlink_to(library)
     cmake = [sys.executable, "-m", "cmake"] if find_spec("cmake") else ["cmake"]
     source = EXAMPLES / "onnxruntime_cpp"

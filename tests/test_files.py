@@ -1,4 +1,4 @@
-"""Writing files: the old one or the new one, and nothing beside it."""
+"""Atomic file writes: either the old or the new file, with no leftovers."""
 
 import errno
 import os

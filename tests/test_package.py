@@ -1,4 +1,4 @@
-"""The package as installed: its version, its folders, its extras, and what it leaves unimported."""
+"""The installed package: version, folders, extras, lazy imports, public API."""
 
 import importlib
 import importlib.metadata
@@ -48,7 +48,7 @@ def test_folders_outside_the_package_are_installed_in_it(name: str) -> None:
 
 
 def test_extras_are_those_of_the_metadata() -> None:
-    distributions = {"cuda": "cuda-python"}  # where a module and what brings it differ in name
+    distributions = {"cuda": "cuda-python"}  # modules whose distribution has another name
     brought = set()
     for requirement in importlib.metadata.requires("vcdeploy") or []:
         if match := re.match(r"([\w-]+).*extra == ['\"](\w+)['\"]", requirement):

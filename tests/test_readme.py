@@ -1,4 +1,4 @@
-"""The commands and the code of the README and the guides, run as written; training and measuring are shortened."""
+"""Run the commands and code blocks of the README and the guides as written; training and benchmarks are shortened."""
 
 import os
 import re
@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # In this order: a later page may use the files of an earlier one.
 PAGES = ("README", "docs/train", "docs/pretrained", "docs/export", "docs/trace", "docs/python", "docs/custom-networks")
-BENCH = "docs/bench"  # of this page, the commands that do not compare with reports from before
+BENCH = "docs/bench"  # only the commands that need no earlier report
 MEASURED = "--quick --rounds 1 --scenario step --engines native"  # appended to `bench`
-SHORT = "--epochs 0.01 --sample 20 --threads 1"  # appended to `train`: the last value of an option counts
+SHORT = "--epochs 0.01 --sample 20 --threads 1"  # appended to `train`: the last value of an option wins
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -28,7 +28,7 @@ def commands(page: str) -> list[str]:
 
 
 def steps() -> list[tuple[str, str]]:
-    """What to run, page by page: its commands, then its code."""
+    """The steps to run, page by page: commands, then code."""
     found = []
     for page in PAGES:
         found += [("command", each) for each in commands(page) if each.startswith(("vcdeploy", "torchrun"))]
@@ -39,7 +39,7 @@ def steps() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a reader would type, with a book of theirs."""
+    """The reader's working folder, with a text to train on."""
     path = tmp_path_factory.mktemp("reader")
     (path / "my-book.txt").write_text("It was a bright cold day in the kitchen, and the clock had stopped.\n" * 600)
     return path
@@ -70,7 +70,7 @@ def run_command(command: str, folder: Path) -> None:
     elif "train" in words:
         words += shlex.split(SHORT)
     words = ["-m", "torch.distributed.run", *words[1:]] if words[0] == "torchrun" else ["-m", *words]
-    # Compiling the plugin is not for this test.
+    # This test does not compile the plugin.
     environment = {**os.environ, "TENSORRT_INCLUDE_DIR": ""}
     result = subprocess.run(
         [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, env=environment
@@ -92,13 +92,13 @@ def run_code(code: str, folder: Path) -> None:
 
 
 def assert_shown(output: str, start: str) -> None:
-    """The README shows the line of the output that starts so."""
+    """Check that the README shows the output line that starts with `start`."""
     (line,) = (each for each in output.splitlines() if each.startswith(start))
     assert f"{line.strip()}\n" in blocks("README", "text")
 
 
 def assert_sample(output: str) -> None:
-    """The README's sample: the same text, and m to within one tenth, which rounding can move."""
+    """Check the README's sample: the same text, and m to within one tenth, because of rounding."""
     text, digits = output.strip().splitlines()
     shown = next(each.splitlines() for each in blocks("README", "text") if each.startswith(text))
     assert all(abs(int(now) - int(then)) <= 1 for now, then in zip(digits, shown[1], strict=True))

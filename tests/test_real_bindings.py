@@ -1,9 +1,9 @@
-"""The names and arguments that the GPU code uses, held to the real cuda-python and the real TensorRT bindings.
+"""Check the names and arguments used by the GPU code against the real cuda-python and TensorRT bindings.
 
-Neither needs a GPU to be imported. TensorRT's bindings want three libraries of its runtime, which has gigabytes: here
-stand libraries that export the few symbols the bindings ask for, and do nothing. stand_in.py is held to them class by
-class and function by function, and since the other tests run the code on the stand-in, a name that TensorRT or CUDA
-has not would fail there. What only an error path uses is found in the sources.
+Neither needs a GPU to be imported. TensorRT's bindings load three libraries of its runtime, which is gigabytes large:
+stub libraries export the few symbols the bindings need, and do nothing. stand_in.py is compared with the bindings class
+by class and function by function. The other tests run the code on the stand-in, so a name that TensorRT or CUDA does
+not have would fail there. Names that are only used in error paths are collected from the sources.
 """
 
 import ast
@@ -35,7 +35,7 @@ SOURCES = ("vcdeploy.gpu.tensorrt", "vcdeploy.gpu.cuda", "vcdeploy.gpu.engine")
 
 @pytest.fixture(scope="module")
 def trt(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The real bindings over libraries that do nothing."""
+    """The real bindings on top of stub libraries."""
     spec, compiler = find_spec("tensorrt_bindings"), shutil.which("cc")
     if spec is None or spec.origin is None:
         pytest.skip("needs TensorRT's bindings: pip install --no-deps tensorrt_cu13_bindings")
@@ -50,7 +50,7 @@ def trt(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
         for name in sorted({each.decode() for each in needed}):
             command = [compiler, "-shared", "-fPIC", "-o", name, "stub.c", f"-Wl,-soname,{name}"]
             subprocess.run(command, cwd=folder, check=True)
-            ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)  # found by its name from now on
+            ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)  # later loads find it by name
     return importlib.import_module("tensorrt_bindings")
 
 
@@ -62,7 +62,7 @@ def cudart() -> ModuleType:
 
 
 def split(arguments: str) -> list[str]:
-    """The parts of an argument list, at the commas that no bracket encloses."""
+    """Split an argument list at commas outside brackets."""
     parts, depth = [""], 0
     for character in arguments:
         depth += (character in "([{<") - (character in ")]}>")
@@ -74,7 +74,7 @@ def split(arguments: str) -> list[str]:
 
 
 def signatures(function: Any) -> list[list[str]]:
-    """The names of a function's arguments without self, of each overload, as its documentation has them."""
+    """The argument names of each overload of a function, without self, from its docstring."""
     found = []
     for line in (function.__doc__ or "").splitlines():
         if match := re.match(
@@ -91,7 +91,7 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-# What the stand-in has for tests only.
+# Attributes of the stand-in that exist for tests only.
 OWN = {("OnnxParser", "plugin_is_taken"), ("Runtime", "refuses")}
 
 
@@ -113,11 +113,11 @@ def test_the_stand_in_has_nothing_that_tensorrt_has_not(kind: type, trt: ModuleT
                 isinstance(inspect.getattr_static(real, name), property)
                 or not callable(getattr(real, name))
                 or (name == "Severity")
-            ), f"tensorrt.{kind.__name__}.{name} is to be called"
+            ), f"tensorrt.{kind.__name__}.{name} is a method"
 
 
 def assigned(kind: type) -> set[str]:
-    """The public attributes that an object gets in its methods."""
+    """The public attributes assigned in a class's methods."""
     return set(re.findall(r"\bself\.([a-z]\w*)\s*(?::[^=\n]+)?=[^=]", inspect.getsource(kind)))
 
 
@@ -141,7 +141,7 @@ def test_the_properties_of_a_device_are_real(cudart: ModuleType) -> None:
 
 
 def chains(module: str, root: str) -> Iterator[list[str]]:
-    """What the sources say after trt. or cudart., such as ["BuilderFlag", "TF32"]."""
+    """The attribute chains after `root` in a module's source, such as ["BuilderFlag", "TF32"]."""
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None
     for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
@@ -178,14 +178,14 @@ def test_real_objects_do_what_the_code_asks_of_them(trt: ModuleType) -> None:
     assert logger.said() == "an error"
     assert 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     assert tuple(trt.Dims((3, 4))) == (3, 4)
-    if find_spec("tensorrt_libs") is None:  # the libraries that do nothing hand out null pointers
+    if find_spec("tensorrt_libs") is None:  # the stub libraries return null pointers
         for kind in (trt.Builder, trt.Runtime):
             with pytest.raises(VcdeployError, match="can't start here"):
                 create(kind, logger, trt.__version__)
 
 
 def test_the_real_cuda_says_that_there_is_no_gpu() -> None:
-    """In a process of its own: it may load a driver."""
+    """In a separate process, because it may load a driver."""
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         pytest.skip("needs cuda-python: pip install cuda-bindings")
     program = "import json; from vcdeploy.gpu import cuda; print(json.dumps(cuda.fault()))"

@@ -142,13 +142,13 @@ class Model:
         temperature: float,
         top_k: int,
         top_p: float,
-    ) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64], Floats, Floats]:
-        """prime [n], uniforms [length], state [S, 1, D] -> tokens, m, log-probabilities, state, m of the prime.
+    ) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64], Floats]:
+        """prime [n], uniforms [length], state [S, 1, D] -> tokens, m, log-probabilities, state.
 
         Row t of tokens [length], m [length, layers] and log-probabilities [length] belongs to generated token t. m is
         that of the step it was sampled from: over the prime's last token, then over the token before. The
-        log-probability is the model's own, before temperature, top_k and top_p. The m of the prime are [n - 1, layers],
-        without its last token. The last generated token is not read: pass it, with the state, as the next prime.
+        log-probability is the model's own, before temperature, top_k and top_p. The last generated token is not read:
+        pass it, with the state, as the next prime.
         """
 
     @property

@@ -1,22 +1,22 @@
-"""The colours of m, the same in terminals, pictures and pages; and those of changes in the state.
+"""Colour scales of m and of changes in the state, shared by terminals, pictures and pages.
 
-m goes from navy through teal and green to yellow, a step each tenth. Each step is lighter than the one before by enough
-to be told from it in grey print and with every kind of colour blindness; letters on a step have a contrast of at least
-4.5 (WCAG AA).
+m goes from navy through teal and green to yellow in ten steps. Each step is lighter than the previous one by enough to
+be distinguishable in grey print and with every kind of colour blindness; text on a step has a contrast of at least 4.5
+(WCAG AA).
 """
 
 from typing import NamedTuple
 
-_LEVELS = (0, 95, 135, 175, 215, 255)  # of red, green and blue in the 6 x 6 x 6 colours that terminals have
+_LEVELS = (0, 95, 135, 175, 215, 255)  # channel values of the 6 x 6 x 6 colour cube of terminals
 _STEPS = (
     (0, 0, 1), (0, 0, 3), (0, 0, 5), (0, 1, 4), (0, 2, 4),
     (0, 3, 3), (1, 4, 2), (4, 4, 0), (3, 5, 0), (5, 5, 0),
 )  # fmt: skip
-_LIGHT = 4  # from this step on letters are black
+_LIGHT = 4  # from this step on, the text is black
 
 
 class Colour(NamedTuple):
-    """A ground and its letters: as numbers of a terminal's 256 colours, and as #rrggbb."""
+    """A background and its text colour, as terminal colours (0 to 255) and as #rrggbb."""
 
     ground: int
     letters: int
@@ -32,10 +32,10 @@ def _colour(place: int, step: tuple[int, int, int]) -> Colour:
 
 
 RAMP = tuple(_colour(place, step) for place, step in enumerate(_STEPS))
-# White where nothing changed, darker where more did.
+# White: unchanged. The darker, the larger the change.
 CHANGES = ("#ffffff", "#9fb6d6", "#4a6fa5", "#1d3f75", "#000a33")
 
 
 def of(m: float) -> Colour:
-    """The colour of m, from 0 to 1."""
+    """The colour of m, which is between 0 and 1."""
     return RAMP[min(max(int(m * len(RAMP)), 0), len(RAMP) - 1)]

@@ -1,9 +1,9 @@
-"""The one place that counts: active dimensions, multiply-accumulates, and the paper's "equivalent RNN".
+"""Cost of a model: active dimensions, multiply-accumulates, and the paper's "equivalent RNN".
 
-docs/design.md, section 1, has the definitions. The last two are means per step, from the mean of a² of every layer.
-`macs` is exact: the products of the unit, plus u·h + v·x for each scheduler. `rnn_d` keeps the paper's convention so
-that its tables compare: the size of the Elman unit of equal cost, a GRU counted as two Elman units and an LSTM as four
-(their true macs are 3 and 4 times an Elman unit's), the scheduler not counted.
+docs/design.md, section 1, has the definitions. `macs` and `rnn_d` are means per step, computed from the mean of a² of
+each layer. `macs` is exact: the products of the unit, plus u·h + v·x for each scheduler. `rnn_d` follows the paper's
+convention, so that results compare with its tables: the size of the Elman unit of equal cost, with a GRU counted as two
+Elman units and an LSTM as four (their true macs are 3 and 4 times an Elman unit's), and without the scheduler.
 """
 
 import math
@@ -17,17 +17,17 @@ from vcdeploy.spec import UNITS
 
 
 def reach(sharpness: float, epsilon: float) -> float:
-    """How many dimensions past m·D the mask is above 0, and short of it below 1."""
+    """Dimensions past m·D where the mask is still above 0, and before m·D where it is already below 1."""
     return math.log((1 - epsilon) / epsilon) / sharpness
 
 
 def active(m: NDArray[Any], config: Mapping[str, Any]) -> NDArray[np.int64]:
-    """a of each m of a variable unit: the leading dimensions that a step updates, as units.scheduler counts them."""
+    """Active dimensions a for each m of a variable unit, as units.scheduler counts them."""
     return _extent(m, config, 1)
 
 
 def certain(m: NDArray[Any], config: Mapping[str, Any]) -> NDArray[np.int64]:
-    """How many leading dimensions have a mask of exactly 1."""
+    """Number of leading dimensions whose mask is exactly 1."""
     return _extent(m, config, -1)
 
 
@@ -37,8 +37,8 @@ def _extent(m: NDArray[Any], config: Mapping[str, Any], side: int) -> NDArray[np
 
 
 def macs(unit: str, dim: int, mean_squares: Sequence[float]) -> float:
-    """Multiply-accumulates a step; mean_squares holds the mean of a² of every layer."""
-    if unit == "crnn":  # fast: U, V at every step; slow: U', V' and the kept product W slow, at boundaries
+    """Multiply-accumulates per step; mean_squares holds the mean of a² of each layer."""
+    if unit == "crnn":  # fast: U, V at every step; slow: U', V' and the cached product W·slow, at boundaries
         fast, slow = mean_squares
         return 2 * fast + 3 * slow
     scheduler = 2 * dim * len(mean_squares) if UNITS[unit].variable else 0

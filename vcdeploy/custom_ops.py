@@ -1,4 +1,4 @@
-"""The custom-op library for ONNX Runtime (plugins/onnxruntime), which every build of vcdeploy installs."""
+"""The custom-op library for ONNX Runtime (plugins/onnxruntime), installed with every build of vcdeploy."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The one exception that reaches a user: it says what is wrong, where, and how to fix it."""
+"""The exception users see: its message says what is wrong, where, and how to fix it."""
 
 
 class VcdeployError(Exception):

@@ -1,4 +1,4 @@
-"""Optional packages: which extra brings each one, and what to say where one is missing."""
+"""Optional packages: the extra that installs each, and the error if one is missing."""
 
 from importlib.util import find_spec
 
@@ -19,17 +19,17 @@ EXTRAS = {
 
 
 def install_command(module: str) -> str:
-    """The command that brings in an optional module."""
+    """The command that installs an optional module."""
     return f'pip install "vcdeploy[{EXTRAS[module]}]"'
 
 
 def missing(module: str, for_: str) -> VcdeployError:
-    """The error of a program that needs an optional module and has not got it."""
+    """The error for an optional module that is needed but not installed."""
     return VcdeployError(f"{for_} needs {module}, which is not installed; run: {install_command(module)}")
 
 
 def require(module: str, for_: str) -> None:
-    """Raise unless an optional module is installed; it is found but not imported.
+    """Raise unless an optional module is installed; does not import it.
 
     >>> require("torch", for_="vcdeploy train")
     """

@@ -1,11 +1,11 @@
-"""Writing files so that a killed process leaves the old one or the new one, never a part."""
+"""Atomic file writes: a killed process leaves the old file or the new one, never a partial one."""
 
 import os
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The old file or the new one, whatever happens in between; an OSError leaves no temporary file."""
+    """Write or replace a file atomically; an error leaves the old file and no temporary one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

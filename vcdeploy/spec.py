@@ -1,11 +1,12 @@
-"""Every unit and every precision, one row each: the facts that all other modules look up.
+"""Table of units and precisions, which all other modules look up.
 
-plugins/common/spec.h holds the same for the native code; a test keeps the two in sync. This module imports nothing.
+plugins/common/spec.h holds the same table for native code; a test keeps the two in sync. This module imports nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Unit:
     gates: their order in the stacked weights [G·D, D]. state: the rows of a layer's state, in order.
     variable: whether it has a scheduler. dense: the dense counterparts, closest first.
     products: a × a matrix products per step. elman_units: how many Elman units the paper counts it as.
-    exports: whether `vcdeploy export` writes it.
+    exports: whether `vcdeploy export` supports it.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Unit:
         """The ONNX op type: ours for a variable unit, ONNX's own for a dense one."""
         return self.name.upper()
 
-    @property
+    @cached_property
     def state_rows(self) -> int:
         """Rows of the state per layer."""
         return len(self.state)
@@ -43,8 +44,8 @@ class Precision:
     """How the weights of a file are stored.
 
     onnx_type: its number in onnx.TensorProto.DataType. dtype: how NumPy reads the stored bytes.
-    rounding: the largest error of a weight relative to itself; for int8, to the largest weight in its row.
-    tensorrt: whether the TensorRT plugin takes matrices in it.
+    rounding: the largest relative error of a weight; for int8, relative to the largest weight in its row.
+    tensorrt: whether the TensorRT plugin supports it for matrices.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Versions, for documents that say what made them."""
+"""Package versions, to record in reports and manifests."""
 
 import platform
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from vcdeploy import __version__
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of vcdeploy, of Python, and of those packages that are installed."""
+    """Versions of vcdeploy, of Python, and of the given packages that are installed."""
     found = {"vcdeploy": __version__, "python": platform.python_version()}
     for package in packages:
         try:

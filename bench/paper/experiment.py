@@ -1,4 +1,4 @@
-"""What an experiment is: rows to be trained alike, and compared; at the size of this machine or of the paper."""
+"""The definition of an experiment: rows that are trained alike and compared, at machine or at paper scale."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Curve = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Scale:
-    """How large an experiment is; the same for all of its rows.
+    """The size of an experiment, the same for all of its rows.
 
-    settings: fields of TrainConfig. characters, held_out: how much is read of the training text, and of the validation
-    and the test text (symbols, where the corpus is music); None: all.
+    settings: fields of TrainConfig. characters: how much of the training text is read; held_out: of the validation and
+    test texts (for music in symbols); None: all.
     """
 
     settings: Mapping[str, Any]
@@ -32,8 +32,8 @@ class Scale:
 class Row:
     """A model to train.
 
-    settings: what sets it apart, fields of TrainConfig. times: its dim, in multiples of the scale's. matches: the row
-    whose rnn_d, as measured on its validation text, gives this one its dim instead.
+    settings: fields of TrainConfig specific to this row. times: its dim, as a multiple of the scale's. matches: the row
+    whose rnn_d, measured on the validation text, determines the dim of this one instead.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cited:
-    """A line of the paper's table: the unit as it names it, its rnn_d, and the score as ours is. beside: our row."""
+    """A line of the paper's table: the unit as named there, rnn_d, and the score in our terms. beside: our row."""
 
     unit: str
     rnn_d: int
@@ -56,9 +56,9 @@ class Cited:
 
 @dataclass(frozen=True)
 class Traced:
-    """A figure of m over texts. panels: from above, a row and the text that its model reads.
+    """A figure of m over texts. panels: from top to bottom, a row and the text that its model reads.
 
-    above: also show the changes of the dimensions past this fraction of the state. words: mark the peaks inside words.
+    above: also show changes of the dimensions past this fraction of the state. words: mark the peaks inside words.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Traced:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure. about: what it asks, for the head of its report. settings: of all rows at every scale.
+    """A table or a figure. about: its question, for the top of its page. settings: of all rows at every scale.
 
-    traced: the figures that show m over texts. cited: the paper's lines; source: their place in it, and what sets them
-    apart from ours. cited_classes: its mean m by our names of classes. cited_curves: by corpus and series, the points
-    (rnn_d, score) of its figure.
+    traced: figures of m over texts. cited: lines of the paper's table; source: where they are in the paper, and how
+    they differ from ours. cited_classes: the paper's mean m, by our class names. cited_curves: by corpus and series,
+    the points (rnn_d, score) of the paper's figure.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Experiment:
     rows: tuple[Row, ...]
     scales: Mapping[str, Scale]
     score: str = "bits"  # what the report compares: bits, bits_per_character or perplexity
-    classes: bool = False  # whether it also tells m by class of symbol
+    classes: bool = False  # whether the page also has m by class of symbol
     traced: tuple[Traced, ...] = ()
     cited: tuple[Cited, ...] = ()
     cited_classes: Mapping[str, str] = field(default_factory=dict)
@@ -99,18 +99,18 @@ class Experiment:
             if row.unit not in UNITS:
                 raise VcdeployError(f"{self.name}, {row.name}: no unit {row.unit!r}; there are {', '.join(UNITS)}")
             if row.matches is not None and row.matches not in names[: names.index(row.name)]:
-                raise VcdeployError(f"{self.name}, {row.name}: it matches {row.matches!r}, which is no row before it")
+                raise VcdeployError(f"{self.name}, {row.name}: it matches {row.matches!r}, which is not an earlier row")
         beside = [line.beside for line in self.cited if line.beside is not None]
         for name in beside:
             if name not in names or beside.count(name) > 1:
-                raise VcdeployError(f"{self.name}: of the paper's figures {beside.count(name)} stand beside {name!r}, "
-                                    f"of which there are {names.count(name)} rows")  # fmt: skip
+                raise VcdeployError(f"{self.name}: {beside.count(name)} cited lines are beside {name!r}, of which "
+                                    f"there are {names.count(name)} rows; there must be one of each")  # fmt: skip
         for figure in self.traced:
             for name, _ in figure.panels:
                 if name not in names:
-                    raise VcdeployError(f"{self.name}: {figure.name} shows {name!r}, which is no row")
+                    raise VcdeployError(f"{self.name}: {figure.name} shows {name!r}, which is not a row")
         if (self.cited or self.cited_classes or self.cited_curves) and not self.source:
-            raise VcdeployError(f"{self.name}: figures of the paper without their source")
+            raise VcdeployError(f"{self.name}: the paper's figures are given without their source")
         if set(self.scales) != set(SCALES):
             raise VcdeployError(f"{self.name}: its scales must be {' and '.join(SCALES)}")
 
@@ -118,7 +118,7 @@ class Experiment:
         return next(row for row in self.rows if row.name == name)
 
     def config(self, row: Row, scale: str, seed: int, dim: int | None = None) -> TrainConfig:
-        """The settings of a run; dim: of a row that matches another."""
+        """The settings of a run; dim: for a row that matches another."""
         settings = {**self.settings, **self.scales[scale].settings, **row.settings}
         own = round(settings.pop("dim") * row.times)
         return TrainConfig(**settings, unit=row.unit, dim=dim or own, seed=seed)

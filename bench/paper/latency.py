@@ -1,4 +1,4 @@
-"""Microseconds a character of the trained models: variable and dense ones of one text, in one interleaved run."""
+"""µs/char of trained models: variable and dense ones of one text, in one interleaved run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from vcdeploy.training.evaluate import evaluate_loaded
 from vcdeploy.training.streams import Streams
 from vcdeploy.vocabulary import Vocabulary
 
-# What is timed together, by the text that the models of these experiments have all learnt.
+# The experiments that are timed together, by the text that their models were trained on.
 TIMED = {"ptb": ("characters",), "text8": ("text8", "front")}
-TIMED_UNITS = ("vcgru", "gru", "rnn")  # more would crowd the figure; and a CRNN has no runtime
+TIMED_UNITS = ("vcgru", "gru", "rnn")  # more would crowd the figure, and a CRNN has no runtime
 PRECISIONS = ("f32", "int8")
-ALL_ACTIVE = 20.0  # the scheduler's b of a stand-in: m = 1 within rounding
+ALL_ACTIVE = 20.0  # the scheduler's b for m = 1 within rounding
 
 
 class NothingToTime(VcdeployError):
@@ -44,16 +44,16 @@ def measure(
     settings: interleave.Settings,
     tell: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Bits and microseconds of the experiments' models, which share a corpus; and what can't be run here, and why.
+    """Bits and µs of the experiments' models, which share a corpus; and which of them can't run here, and why.
 
-    A variable unit runs in our kernels, in f32 and int8: of each row the first seed whose model is here; there must be
-    one. A dense unit runs in ONNX Runtime, with random weights, and beside a GRU the kernel of a VCGRU of its size with
-    m = 1: what that GRU would take in our kernels.
+    A variable unit runs in our kernels, in f32 and int8, with the first seed of its row whose model is available; there
+    must be one. A dense unit runs in ONNX Runtime, with random weights. A GRU is also timed in our kernels, as a VCGRU
+    of its size with m = 1.
     """
     rows = list(_trained(experiments, scale, folder))
     if not rows:
         names = " ".join(each.name for each in experiments)
-        raise NothingToTime(f"nothing is trained: run `vcdeploy bench paper run {names}` first")
+        raise NothingToTime(f"no trained models: run `vcdeploy bench paper run {names}` first")
     models = iter(results.models_of((found for _, row, found in rows if is_variable(row.unit)), runs))
     with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
         place = Path(temporary)
@@ -91,7 +91,7 @@ def measure(
 def _trained(
     experiments: tuple[Experiment, ...], scale: str, folder: Path
 ) -> Iterator[tuple[Experiment, Row, list[dict[str, Any]]]]:
-    """The rows that can be timed and have results, with these."""
+    """The rows that can be timed and have results, with their results."""
     for experiment in experiments:
         for row in experiment.rows:
             if row.unit in TIMED_UNITS and (found := results.of_row(folder, scale, experiment, row.name)):
@@ -99,7 +99,7 @@ def _trained(
 
 
 def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Engine, str, str]]:
-    """How a model is run, in words, and the curve it belongs to."""
+    """The engines that run a model, each with a description and the curve it belongs to."""
     if is_variable(unit):
         for precision in PRECISIONS:
             runs = f"our kernels, {precision}"
@@ -141,7 +141,7 @@ def _all_active(dim: int, vocab: Vocabulary) -> BenchModel:
 
 
 def _bits(file: Path, test: np.ndarray, vocab: Vocabulary) -> float:
-    """Of the test text, with the weights in int8."""
+    """Bits on the test text, with int8 weights."""
     model = loading.load(file, "native", "int8", 1)
     tally, _ = evaluate_loaded(model, Streams(test, 32, 100, exact=True))
     bits: float = tally.summary(model.config["unit"], model.config["dim"], vocab)["bits"]
@@ -149,7 +149,7 @@ def _bits(file: Path, test: np.ndarray, vocab: Vocabulary) -> float:
 
 
 def _figures(record: interleave.Record) -> dict[str, Any]:
-    """Medians in microseconds a character, over the rounds and by round, and the m that was spent."""
+    """Median µs/char, over the rounds and per round, and the mean m."""
     found: dict[str, Any] = {"microseconds": {}, "rounds": {}, "m": record.summary["sequence"]["m"]["mean"]}
     for name, chunks in record.chunks.items():
         rounds = [rounded(float(np.median(chunk.times)) / chunk.steps / 1e3) for chunk in chunks]

@@ -1,4 +1,4 @@
-"""Results as figures, with matplotlib. Colours are those of Okabe and Ito, and every series has a marker of its own."""
+"""Results as matplotlib figures, in the colours of Okabe and Ito, with a different marker for every series."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", "-", "--", ":")
-KINDS = {"variable units": "-", "dense units": "--"}  # of timed models, and the line of their front
+KINDS = {"variable units": "-", "dense units": "--"}  # of timed models, with the line style of their front
 
 Point = tuple[float, float]
 
 
 def against_computation(experiment: Experiment, scale: str, folder: Path) -> Figure | None:
-    """The score against rnn_d, a panel a corpus, a curve a series, a mark a row; None where nothing is to be drawn."""
+    """The score against rnn_d: one panel per corpus, a curve per series, a mark per row; None without results."""
     panels: dict[str, dict[str, list[Point]]] = {}
     for row in experiment.rows:
         if row.series and (found := results.of_row(folder, scale, experiment, row.name)):
@@ -52,7 +52,7 @@ def against_computation(experiment: Experiment, scale: str, folder: Path) -> Fig
 
 
 def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
-    """Bits against microseconds a character, a panel a text: a marker a way to run a unit, D at it, a line a front."""
+    """Bits against µs/char, one panel per text: a marker per way to run a unit, labelled with D; a line per front."""
     figure, axes = _figure(len(documents), width=4.6 if len(documents) > 1 else 5.5, beside=2.6)
     models = [model for document in documents.values() for model in document["models"]]
     series = list(dict.fromkeys(model["series"] for model in models))
@@ -65,14 +65,14 @@ def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
             points = [point for curve in curves.values() for point in curve]
             if points:
                 x, y = zip(*(points[place] for place in pareto(points)), strict=True)
-                # A front is a staircase: between two models of it there is none.
+                # A front is a staircase: there are no models between two of its points.
                 panel.step(
                     x, y, where="post", label=f"front of {name}", color="#555555", linewidth=1.2, linestyle=dashes
                 )
             for each, curve in curves.items():
                 _draw(panel, each, curve, series.index(each))
         for model in document["models"]:
-            # Left or right of its mark, so that the two kinds stay apart where they meet.
+            # Left or right of the mark, so that labels of the two kinds do not overlap.
             side = -1 if kind(model) == "variable units" else 1
             panel.annotate(str(model["dim"]), point(model), (6 * side, 2 * side), textcoords="offset points",
                            ha="right" if side < 0 else "left", va="center", fontsize=6)  # fmt: skip
@@ -80,7 +80,7 @@ def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
         panel.set_xscale("log")
         panel.set_xlabel("microseconds per character")
         low, high = panel.get_xlim()
-        marks = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)  # a short axis needs more of them
+        marks = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)  # a short axis needs more ticks
         ticks = [mark * 10.0**power for power in range(-2, 4) for mark in marks if low < mark * 10.0**power < high]
         panel.set_xticks(ticks, [f"{each:g}" for each in ticks])
         panel.minorticks_off()
@@ -91,17 +91,17 @@ def fronts(documents: Mapping[str, dict[str, Any]]) -> Figure:
 
 
 def point(model: dict[str, Any]) -> Point:
-    """Microseconds, many characters/call, and bits as a table shows them: less is no gain."""
+    """Microseconds at many characters/call, and bits rounded as in a table: smaller differences do not count."""
     return model["microseconds"]["sequence"], round(model["bits"], 3)
 
 
 def kind(model: dict[str, Any]) -> str:
-    """Which front a timed model may be on."""
+    """The kind of a timed model, which decides its front."""
     return "variable units" if model["series"].startswith("VC") else "dense units"
 
 
 def _figure(panels: int, width: float = 4.2, beside: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """width: of a panel. beside: what the legend takes to the right of them."""
+    """An empty figure. width: of a panel. beside: space for the legend, to the right of the panels."""
     extras.require("matplotlib", for_="a figure")
     from matplotlib.figure import Figure
 
@@ -115,7 +115,7 @@ def _figure(panels: int, width: float = 4.2, beside: float = 0.0) -> tuple[Figur
 
 
 def _draw(panel: Axes, name: str, points: Iterable[Point], number: int, **style: Any) -> None:
-    """A series with the colour and the marker of its number; style: what is not as usual."""
+    """Draw a series in the colour and with the marker of its number; style: overrides the defaults."""
     x, y = zip(*sorted(points), strict=True)
     usual = {"linestyle": "none", "linewidth": 1.4, "markersize": 6}
     panel.plot(x, y, label=name, color=COLOURS[number % len(COLOURS)],

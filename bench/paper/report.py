@@ -1,4 +1,4 @@
-"""Results as Markdown: a table an experiment, the paper's own figures in a column of their own."""
+"""Results as Markdown: one table per experiment, with a column for the paper's figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Results = Sequence[dict[str, Any]]  # of one row, by seed
 
 
 def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
-    """The page of an experiment; None where nothing of it has been run."""
+    """The page of an experiment; None if it has no results."""
     rows = {row.name: results.of_row(folder, scale, experiment, row.name) for row in experiment.rows}
     made = [each for found in rows.values() for each in found]
     if not made:
@@ -73,13 +73,15 @@ def write(scale: str, folder: Path) -> list[Path]:
 
 
 def _how(experiment: Experiment, scale: str, made: Results) -> str:
-    """The command and the size, from what was really run."""
+    """The command and the settings, from the actual runs."""
     seeds = max(each["seed"] for each in made) + 1
     config, corpus = made[0]["config"], made[0]["corpus"]
     rates = sorted({TrainConfig.from_json(each["config"]).peak_lr for each in made})
-    rate = f"a peak rate of {rates[0]:.2g}"
+    rate = f"a peak learning rate of {rates[0]:.2g}"
     if len(rates) > 1:
-        rate = f"peak rates of {rates[0]:.2g} to {rates[-1]:.2g}, the row's own or lower for a state above 256"
+        rate = (
+            f"peak learning rates of {rates[0]:.2g} to {rates[-1]:.2g}, set by the row or lower for a state above 256"
+        )
     command = f"vcdeploy bench paper run {experiment.name}" + (f" --scale {scale}" if scale != "machine" else "")
     command += f" --seeds {seeds}" if seeds > 1 else ""
     size = experiment.scales[scale]
@@ -88,14 +90,14 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
     held = f"the first {size.held_out:,} characters" if size.held_out else "all"
     return (
         f"    {command}\n\n"
-        f"Scale `{scale}`: {read} of training text read {often} by {_values(made, 'batch')} streams in segments of "
-        f"{_values(made, 'bptt')}, Adam with {rate}; {held} of the validation and of the test text. "
+        f"Scale `{scale}`: {read} of training text, read {often} by {_values(made, 'batch')} streams in segments of "
+        f"{_values(made, 'bptt')}, Adam with {rate}; {held} of the validation and test texts. "
         f"{'Otherwise the' if len(rates) > 1 else 'The'} same for every row."
     )
 
 
 def _values(made: Results, name: str) -> str:
-    """The values that a setting has: 4; 4 or 8; 4, 8 or 16."""
+    """The values of a setting: 4; 4 or 8; 4, 8 or 16."""
     *others, last = map(str, dict.fromkeys(each["config"][name] for each in made))
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -127,7 +129,7 @@ def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
 
 
 def _cited(experiment: Experiment) -> Iterator[str]:
-    """What the paper has beyond the column of its figures, and where all of it stands."""
+    """The paper's figures that have no row here, and the source of all of them."""
     for corpus, curves in experiment.cited_curves.items():
         points = {
             name: ", ".join(f"{rnn_d:g}: {score:.2f}" for rnn_d, score in curve) for name, curve in curves.items()
@@ -140,13 +142,13 @@ def _cited(experiment: Experiment) -> Iterator[str]:
 
 
 def _drawn(experiment: Experiment, rows: dict[str, Results]) -> Iterator[str]:
-    """The figure of the score against rnn_d, where a series of it has results."""
+    """The figure of the score against rnn_d, if one of its series has results."""
     if any(row.series and rows[row.name] for row in experiment.rows):
         yield f"![{SCORES[experiment.score]} against rnn_d]({experiment.name}.svg)"
 
 
 def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
-    """Classes down, variable rows across; the mean over the seeds. cited: the paper's, by class."""
+    """One line per class, one column per variable row: the mean over the seeds. cited: the paper's, by class."""
     variable = {name: found for name, found in rows.items() if found and "classes" in found[0]}
     ours = (each for found in variable.values() for each in found[0]["classes"])
     names = by_length(dict.fromkeys([*ours, *cited]))
@@ -163,7 +165,7 @@ def _classes(rows: dict[str, Results], cited: Mapping[str, str]) -> str:
 
 
 def by_length(names: Iterable[str]) -> list[str]:
-    """Classes in their order, but lengths of notes, which share a place, from short to long."""
+    """Classes in the given order, but note lengths together, from short to long."""
     found = list(names)
     lengths = [name for name in found if name.startswith(NOTE_LENGTH)]
     ordered = sorted(lengths, key=lambda name: Fraction(name.removeprefix(NOTE_LENGTH)))
@@ -173,7 +175,7 @@ def by_length(names: Iterable[str]) -> list[str]:
 
 
 def _traced(experiment: Experiment, scale: str, folder: Path) -> Iterator[str]:
-    """The figures that are there, and how they came about."""
+    """The figures that exist, and how they were generated."""
     file = results.path(folder, scale, results.TRACES)
     traces = {each["figure"]: each for each in jsonl.read(file)}
     for figure in experiment.traced:
@@ -191,7 +193,7 @@ def _traced(experiment: Experiment, scale: str, folder: Path) -> Iterator[str]:
 
 
 def _epochs(experiment: Experiment, rows: dict[str, Results]) -> str | None:
-    """Epochs down, rows across; the mean over the seeds. None where there are too few to tell anything."""
+    """One line per epoch, one column per row: the mean over the seeds. None if there are too few epochs."""
     curves = {name: [each["curve"] for each in found] for name, found in rows.items() if found}
     epochs = [point["epoch"] for point in next(iter(curves.values()))[0]]  # the same for every row
     if len(epochs) < 3:
@@ -204,7 +206,7 @@ def _epochs(experiment: Experiment, rows: dict[str, Results]) -> str | None:
 
 
 def _made(made: Results, experiment: Experiment) -> str:
-    """When, where and at what cost."""
+    """When, where and at what cost the rows were trained."""
     days = sorted({date.fromisoformat(each["date"][:10]) for each in made})
     when = f"{days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     hours = sum(each["cpu_seconds"] or 0 for each in made) / 3600
@@ -213,9 +215,9 @@ def _made(made: Results, experiment: Experiment) -> str:
     link = f"[{experiment.name}.jsonl]({experiment.name}.jsonl)"
     loads = [each["machine"]["load"] or 0 for each in made]
     return (
-        f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four), macs are exact; D of a row that is "
-        f"matched to another follows from that one's rnn_d on the validation text. Deviations are those between seeds. "
-        f"Made on {when} in {hours:.2f} core-hours on {' or '.join(map(str, cores))} "
+        f"rnn_d is the paper's count (a GRU as two Elman units, an LSTM as four); macs are exact. D of a matched row "
+        f"follows from the rnn_d of the row it matches, on the validation text. ± is the deviation between seeds. "
+        f"Trained on {when} in {hours:.2f} core-hours on {' or '.join(map(str, cores))} "
         f"core{'s' * (cores[-1] != 1)} of an {machine['processor']}, "
         f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, PyTorch {versions['torch']}; load average "
         f"{min(loads):.1f} to {max(loads):.1f}. Every run, with its settings: {link}."
@@ -223,7 +225,7 @@ def _made(made: Results, experiment: Experiment) -> str:
 
 
 def scored(values: Sequence[float]) -> str:
-    """A mean, with the deviation between seeds where there are several."""
+    """The mean, with the deviation between seeds if there are several."""
     mean = f"{statistics.fmean(values):.3f}"
     return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
 
@@ -238,14 +240,14 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def times(documents: Mapping[str, dict[str, Any]]) -> str:
-    """The page of the figure nobody has: bits against microseconds, by the text that was learnt."""
+    """The page of bits against microseconds, by training text."""
     about = (
-        "Models that have learnt one text, all trained alike; each whole language model is timed at batch 1 on the "
-        'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU. How long a dense model '
-        "takes does not depend on what it has learnt: it is timed with random weights, and its bits are those of the "
-        "one that was trained. On a front are the models that no other of their kind, variable or dense, beats in bits "
-        "and in microseconds (many characters/call); on the front of all, those that no other at all does. The "
-        "number at a mark of the figure is D."
+        "Models trained alike on the same text; each whole language model is timed at batch 1 on the "
+        'test text. "All active" is our kernel with m held at 1, at the size of a dense GRU. The time of a dense model '
+        "does not depend on its weights: it is timed with random weights, and its bits are those of the trained model. "
+        "A model is on the front of its kind (variable or dense) if no other of that kind beats it in both bits and "
+        "microseconds (many characters/call), and on the front of all if no other model does. The numbers in the "
+        "figure are D."
     )
     parts = [
         "# Bits against microseconds",
@@ -276,7 +278,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
     left_out = document["left_out"]
     yield (
         f"VCGRUs, GRUs and RNNs of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}."
-        + f" Left out, for they can't run here: {', '.join(left_out)}." * bool(left_out)
+        + f" Left out because they can't run here: {', '.join(left_out)}." * bool(left_out)
     )
     yield (
         f"    vcdeploy bench paper run {' '.join(experiments)}{f' --seeds {seeds[-1] + 1}' * bool(seeds[-1])}\n"
@@ -292,7 +294,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
 
 
 def fronts(models: Results) -> list[str]:
-    """Of each timed model, whether it is on the front of all, or of its kind."""
+    """For each timed model, whether it is on the front of all models or of its kind."""
     found = [""] * len(models)
     kinds = [plots.kind(each) for each in models]
     for chosen, word in [*((each, "of its kind") for each in dict.fromkeys(kinds)), (None, "of all")]:
@@ -303,7 +305,7 @@ def fronts(models: Results) -> list[str]:
 
 
 def index(scale: str, folder: Path) -> list[tuple[Experiment, int, int]]:
-    """Of each experiment, how many rows have a result, and how many there are."""
+    """For each experiment, the number of rows with a result and the number of rows."""
     return [
         (each, sum(bool(results.of_row(folder, scale, each, row.name)) for row in each.rows), len(each.rows))
         for each in EXPERIMENTS.values()

@@ -25,13 +25,13 @@ def path(folder: Path, scale: str, name: str) -> Path:
 
 
 def run_folder(runs: Path, scale: str, experiment: str, row: str, seed: int) -> Path:
-    """Where the run behind a result has its checkpoints."""
+    """The folder with the checkpoints of the run behind a result."""
     plain = "".join(each if each.isalnum() or each in ".-" else "-" for each in row.lower())
     return runs / scale / experiment / f"{plain}-seed{seed}"
 
 
 def models_of(rows: Iterable[list[dict[str, Any]]], runs: Path) -> list[tuple[dict[str, Any], Path]]:
-    """The first result of each row whose trained model is here, and the model's file; a row without one is an error."""
+    """The first result of each row whose model is available, and the model's file; a row without one is an error."""
     models, absent = [], []
     for found in rows:
         folders = (run_folder(runs, *(made[key] for key in ("scale", "experiment", "row", "seed"))) for made in found)

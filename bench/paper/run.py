@@ -1,4 +1,4 @@
-"""From a row and a seed to a result: train, or go on where training stopped, and evaluate the best model."""
+"""From a row and a seed to a result: train or resume, and evaluate the best model."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ KEPT = (
 def pending(
     experiment: Experiment, scale: str, seeds: int, folder: Path, only: Collection[str] = ()
 ) -> Iterator[tuple[Row, int, TrainConfig]]:
-    """What has no result yet, in the order to train it: all rows (or those named) with the first seed, then the next.
+    """Rows without a result yet, in training order: all rows (or those in `only`) with the first seed, then the next.
 
-    A result of other settings than the experiment's is an error. It yields lazily: the dim of a row that matches
-    another is known once that has its result.
+    A result with settings other than the experiment's is an error. Rows are yielded lazily, since the dim of a row that
+    matches another is known only once that one has a result.
     """
     for seed in range(seeds):
         for row in experiment.rows:
@@ -69,7 +69,7 @@ def pending(
 
 
 def settle(experiment: Experiment, row: Row, scale: str, seed: int, folder: Path) -> TrainConfig:
-    """The settings of a run; of a row that matches another, with the dim that follows from that one's first seed."""
+    """The settings of a run; the dim of a row that matches another follows from that row's first seed."""
     config = experiment.config(row, scale, seed)
     if row.matches is None:
         return config
@@ -95,7 +95,7 @@ def corpus_of(config: TrainConfig, scale: Scale) -> Corpus:
 
 @lru_cache(maxsize=4)
 def _shortened(source: str, kind: str | None, buffer: int, characters: int | None, held_out: int | None) -> Corpus:
-    """The corpus, cut off after so many characters (symbols, of music)."""
+    """The corpus, cut to these numbers of characters (for music, symbols)."""
     whole = load(source, kind=kind, buffer=buffer)
     lengths = {"train": characters, "valid": held_out, "test": held_out}
     period = whole.vocab.period
@@ -112,9 +112,9 @@ def train(
     runs: Path,
     on_row: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """The result of one run, which is also added to the results. Its checkpoints lie below `runs`.
+    """Train one row with one seed, add its result to the results and return it. Checkpoints are stored in `runs`.
 
-    Raises vcdeploy.training.loop.Interrupted on SIGINT or SIGTERM; called again, it goes on from there.
+    Raises vcdeploy.training.loop.Interrupted on SIGINT or SIGTERM; call it again to resume.
     """
     place = results.run_folder(runs, scale, experiment.name, row.name, config.seed)
     corpus = corpus_of(config, experiment.scales[scale])
@@ -146,7 +146,7 @@ def train(
         "corpus": {"training": fingerprint(corpus), **{name: len(ids) for name, ids in corpus.splits.items()}},
         "weights": sum(each.numel() for each in trainer.model.parameters()),
         "steps": trainer.total,
-        # Of a run that was stopped in between: what it took since, as if it had been so from the first step.
+        # For a resumed run: extrapolated to all steps from those since it was resumed.
         "cpu_seconds": round(seconds * trainer.total / max(1, trainer.total - first), 1) if seconds else None,
         **_evaluated(place, corpus, config, device),
         "curve": _curve(place),
@@ -156,7 +156,7 @@ def train(
 
 
 def _evaluated(place: Path, corpus: Corpus, config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """The best model on the validation and the test text, and m by class of symbol on the latter."""
+    """Evaluate the best model on the validation and test texts, with m by class of symbol on the latter."""
     model = checkpoint.read(place / "best.safetensors").build().to(device)
     measured: dict[str, Any] = {"sharpness": model.sharpness}
     for split in ("valid", "test"):
@@ -177,7 +177,7 @@ def _evaluated(place: Path, corpus: Corpus, config: TrainConfig, device: torch.d
 
 
 def _curve(place: Path) -> list[dict[str, Any]]:
-    """What validation showed as training went."""
+    """The validation results during training."""
     rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     return [{name: row[name] for name in KEPT if name in row} for row in rows if row["split"] == "valid"]
 

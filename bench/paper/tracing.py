@@ -15,7 +15,7 @@ from vcdeploy.runtime.loading import load
 
 
 def trace(experiment: Experiment, figure: Traced, scale: str, folder: Path, runs: Path) -> tuple[dict[str, Any], bytes]:
-    """The numbers of a figure, and the figure as PNG; of each row the first seed whose model is here."""
+    """The numbers of a figure, and the figure as PNG, with the first seed of each row whose model is available."""
     found = {row: results.of_row(folder, scale, experiment, row) for row, _ in figure.panels}
     if not all(found.values()):
         raise VcdeployError(f"{figure.name} shows models that are not trained: run `vcdeploy bench paper run "

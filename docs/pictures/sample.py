@@ -1,4 +1,4 @@
-"""Draws docs/pictures/sample.svg: what `vcdeploy sample --show-compute` shows in a terminal (`make pictures`)."""
+"""Draw docs/pictures/sample.svg: the terminal output of `vcdeploy sample --show-compute` (`make pictures`)."""
 
 import os
 import shlex

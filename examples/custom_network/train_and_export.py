@@ -2,8 +2,8 @@
 
     python examples/custom_network/train_and_export.py [network.onnx]
 
-The task: read 24 random bits, one of them marked, and name the marked one at the end. Only the marked step matters, so
-the scheduler can learn to spend its computation there. Needs the extras `train` and `cpu`.
+The task: read 24 random bits, one of them marked, and output the marked bit at the end. Only the marked step matters,
+so the scheduler can learn to spend its computation there. Needs the extras `train` and `cpu`.
 """
 
 import sys
@@ -41,7 +41,7 @@ def batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def train(network: Recall, generator: torch.Generator) -> tuple[float, float]:
-    """The mean loss of the first and of the last 20 steps."""
+    """Train the network. Returns the mean loss of the first and of the last 20 steps."""
     schedulers = {id(each) for each in network.unit.scheduler_parameters()}
     groups = [
         {"params": [each for each in network.parameters() if id(each) not in schedulers], "lr": 5e-3},

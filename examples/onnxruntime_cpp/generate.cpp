@@ -4,7 +4,7 @@
 //   python -c "import vcdeploy.custom_ops as c; print(c.library())"       # the path of the custom op
 //   build/example/generate model.onnx libvcdeploy_onnxruntime.so 40 16 28 25   # length, then the ids to start from
 //
-// CMakeLists.txt says how to build it. It prints the ids it generates, most likely first choice, and m of each step.
+// To build it, see CMakeLists.txt. Decoding is greedy; prints each generated id with the m of its step.
 #include <onnxruntime_cxx_api.h>
 
 #include <algorithm>

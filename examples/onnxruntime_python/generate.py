@@ -1,10 +1,10 @@
-"""Generate text from an exported file with nothing but NumPy and ONNX Runtime; vcdeploy is not imported.
+"""Generate text from an exported file with only NumPy and ONNX Runtime; vcdeploy is not imported.
 
     vcdeploy export english -o model.onnx
     python examples/onnxruntime_python/generate.py model.onnx "The prime min"
 
-The file holds everything a program needs: the vocabulary and the model's shape are in its metadata. Plain ONNX Runtime
-runs the function body, which is dense; register our custom op to make it skip (plugins/onnxruntime/README.md).
+The file is self-contained: the vocabulary and the model's shape are in its metadata. Plain ONNX Runtime runs the
+function body, which is dense; register our custom op to make it skip (plugins/onnxruntime/README.md).
 """
 
 import json

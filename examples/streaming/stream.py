@@ -3,7 +3,7 @@
     python examples/streaming/stream.py [MODEL] [PRIME]
 
 `Model.generate` streams ids and runs its loop in native code. The second half does the same with `Model.run`, one step
-per call, for programs that choose each token themselves, and carries the state from call to call.
+per call, carrying the state from call to call, for programs that choose each token themselves.
 """
 
 import sys
@@ -32,7 +32,7 @@ def main(name: str = "english", prime: str = "The prime min") -> None:
         chosen.append(token)
         print(f"{model.vocab.decode([token])!r:5} m {compute[0, 0, 0]:.2f} {'#' * round(40 * compute[0, 0, 0])}")
     if chosen != streamed:
-        sys.exit("both loops must choose the same tokens")
+        sys.exit("the two loops chose different tokens")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The kernels of plugins/tensorrt under the emulator, as a C function for ctypes (tests/plugins/emulated.py).
+// C functions for ctypes that run the kernels of plugins/tensorrt in the emulator (tests/plugins/emulated.py).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -64,7 +64,7 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
     const std::size_t numbers = grid_workspace_numbers<Unit>(call.D, call.B, options.on_chip ? 0 : launch.blocks);
     constexpr std::size_t guard = 64;
     const Real unwritten = std::numeric_limits<Real>::quiet_NaN();
-    // Vectors in it are read 16 bytes at a time.
+    // Aligned, since vectors in it are read 16 bytes at a time.
     std::unique_ptr<Real, void (*)(void*)> workspace(
         static_cast<Real*>(std::aligned_alloc(64, ((numbers + guard) * sizeof(Real) + 63) / 64 * 64)), std::free);
     call.workspace = workspace.get();
@@ -98,9 +98,8 @@ Unit with_gates(int gates) {
 
 // unit: its name in plugins/common/spec.h; path: block, cluster, grid; types: f32, half-weights, half, f64.
 // sizes: T, B, D; settings: sharpness, epsilon; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C.
-// passed: gets scope * 100 + name of each barrier that was passed, up to `room` of them. weight_bytes: gets what each
-// block read of U and V.
-// Returns how many those are, or -1 with a message of at most `length` bytes.
+// Output: passed, scope * 100 + name of each barrier passed, at most `room` of them; weight_bytes, the bytes of U and V
+// each block read. Returns the number of barriers, or -1 with a message of at most `length` bytes.
 extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* types, const int* sizes,
                                 const double* settings, void* const* tensors, const int* launch,
                                 unsigned long long seed, int* passed, int room, std::size_t* weight_bytes,
@@ -129,7 +128,8 @@ extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* 
 }
 
 // The plan for `gates` 1, 3 or 4. device: multiprocessors, bytes of shared memory, cooperative, clusters; wanted: Path.
-// found: path, blocks, members, alone, on_chip, shared bytes, bytes of workspace. Returns 0, or -1 with a message.
+// Output: found, which is path, blocks, members, alone, on_chip, shared bytes, workspace bytes. Returns 0, or -1 with a
+// message.
 extern "C" int vcdeploy_plan(int gates, int weight_bytes, int B, int D, const int* device, int wanted, long long* found,
                              char* message, int length) {
     try {

@@ -1,4 +1,4 @@
-// The emulated GPU: what CUDA checks of a launch, and its errors.
+// The emulated GPU: checks launches as CUDA does and returns its errors.
 #include "cuda_runtime_api.h"
 
 #include <cstring>
@@ -7,7 +7,7 @@ namespace vcdeploy::emulator {
 
 namespace {
 
-constexpr std::size_t kPermitted = 48 * 1024;  // bytes of shared memory, unless a kernel was given more
+constexpr std::size_t kPermitted = 48 * 1024;  // bytes of shared memory, unless raised by cudaFuncSetAttribute
 
 std::size_t permitted(const void* kernel) {
     const auto found = gpu().permitted.find(kernel);
@@ -35,7 +35,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, const s
     if (wanted.shared_bytes > permitted(kernel)) return cudaErrorInvalidValue;
     if (const auto* cluster = attribute_of(config, cudaLaunchAttributeClusterDimension)) {
         wanted.cluster = int(cluster->val.clusterDim.x);
-        // Compiled for an older GPU the kernel stops at once.
+        // Compiled for an older GPU, the kernel stops immediately.
         if (gpu().compiled_for < 90) return cudaErrorLaunchFailure;
         if (!gpu().clusters || wanted.cluster > gpu().most_of_a_cluster || wanted.blocks % wanted.cluster != 0)
             return cudaErrorInvalidClusterSize;
@@ -73,7 +73,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-    return error == cudaErrorLaunchFailure ? gpu().fault.c_str() : "as its name says";
+    return error == cudaErrorLaunchFailure ? gpu().fault.c_str() : "see the error name";
 }
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }

@@ -1,7 +1,9 @@
-// As much of CUDA's runtime as plugins/tensorrt calls, over the emulator: a GPU with the properties that a test gives it.
+// The part of the CUDA runtime that plugins/tensorrt calls, on top of the emulator: a GPU with properties set by a
+// test.
 //
-// launch.cu, and the plugin, are compiled with this in the place of CUDA's own header, and then launch for real. What
-// they must not do while a stream is captured (allocate, wait, read back) is not here: it would not compile.
+// launch.cu and the plugin are compiled with this instead of CUDA's own header and launch on the emulator. Functions
+// that must not be called while a stream is captured (allocate, wait, read back) are missing here, so that calls to
+// them do not compile.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +16,7 @@
 
 #include "emulator.h"
 
-// Numbers and names are CUDA's.
+// Names and values are those of CUDA.
 enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
@@ -67,18 +69,18 @@ namespace vcdeploy::emulator {
 struct Gpu {
     bool present = false;
     int multiprocessors = 0;
-    std::size_t shared_bytes = 0;  // that a block may ask for
+    std::size_t shared_bytes = 0;  // maximum per block
     bool cooperative = false, clusters = false;
     int compiled_for = 90;      // the architecture of the kernels' PTX
-    int most_of_a_cluster = 8;  // blocks that fit side by side
+    int most_of_a_cluster = 8;  // largest cluster that fits
     std::uint64_t seed = 0;
     std::vector<Memory> memory;
-    std::map<const void*, std::size_t> permitted{};  // shared memory, by kernel
-    std::set<Place> passed{};                        // barriers of the last launch
-    std::string fault{};                             // of the last launch
+    std::map<const void*, std::size_t> permitted{};  // shared memory limit per kernel
+    std::set<Place> passed{};                        // barriers passed by the last launch
+    std::string fault{};                             // error of the last launch
 };
 
-// The current one.
+// The current GPU.
 Gpu& gpu();
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, const std::function<void()>& body);

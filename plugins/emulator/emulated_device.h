@@ -1,4 +1,4 @@
-// The names of plugins/tensorrt/device.cuh on a CPU, over the emulator; for float and for double.
+// The functions of plugins/tensorrt/device.cuh on the emulator, for float and double.
 #pragma once
 
 #include <cmath>

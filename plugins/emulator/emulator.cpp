@@ -1,4 +1,4 @@
-// The schedule: whose turn it is, and when a barrier or a shuffle lets its threads go on.
+// The scheduler: which thread runs next, and when a barrier or shuffle releases its threads.
 #include "emulator.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr std::size_t kStack = 64 * 1024;
-constexpr std::size_t kGuard = 256;      // bytes past the shared memory, which must stay as they are
-constexpr char kUnwritten = char(0xFF);  // all ones: a NaN of every precision
+constexpr std::size_t kGuard = 256;      // bytes after the shared memory that must not change
+constexpr char kUnwritten = char(0xFF);  // all ones: a NaN in every precision
 
 enum class State { ready, shuffling, waiting, ended };
 
@@ -28,8 +28,8 @@ struct Thread {
     Block* block = nullptr;
     int index = 0;
     State state = State::ready;
-    Place place{};  // where it waits
-    int lanes = 0;  // of its shuffle
+    Place place{};  // the barrier it waits at
+    int lanes = 0;  // the lane mask of its shuffle
     std::uint64_t given = 0, taken = 0;
 };
 
@@ -38,7 +38,7 @@ struct Block {
     bool started = false;
     int ended = 0;
     std::vector<Thread> threads;
-    std::vector<int> order;  // of warps
+    std::vector<int> order;  // order of warps
     std::unique_ptr<char[]> shared;
 };
 
@@ -47,12 +47,12 @@ struct Machine {
     const std::function<void()>& kernel;
     std::mt19937_64 draw;
     std::vector<Block> blocks;
-    std::vector<int> order;  // of blocks
+    std::vector<int> order;  // order of blocks
     std::unique_ptr<char[]> stacks;
     std::set<Place> passed;
     std::string fault;
     Thread* running = nullptr;
-    const Memory* last = nullptr;  // what was touched last
+    const Memory* last = nullptr;  // accessed last
 };
 
 Machine* machine = nullptr;
@@ -70,11 +70,11 @@ void body() {
 
 void shuffle_order(std::vector<int>& order) { std::shuffle(order.begin(), order.end(), machine->draw); }
 
-// The lanes of a warp that are ready, each until it waits; then their shuffle, if all came to it. False: none was
-// ready.
+// Runs the ready lanes of a warp, each until it waits, then their shuffle if all lanes reached it. Returns false if no
+// lane was ready.
 bool run_warp(Block& block, int warp) {
     Thread* lanes = &block.threads[std::size_t(warp) * kLanes];
-    const int turn = int(machine->draw() % kLanes);  // which lane is first
+    const int turn = int(machine->draw() % kLanes);  // the first lane to run
     bool any = false;
     for (int k = 0; k < kLanes; ++k) {
         Thread& lane = lanes[(k + turn) % kLanes];
@@ -92,7 +92,7 @@ bool run_warp(Block& block, int warp) {
     return any;
 }
 
-// Whether all threads of blocks [from, to) wait at the same barrier of this scope; if so they go on.
+// Releases the threads of blocks [from, to) if all of them wait at the same barrier of this scope; returns whether.
 bool release(Scope scope, int from, int to) {
     auto& blocks = machine->blocks;
     const Thread& first = blocks[from].threads[0];
@@ -106,7 +106,7 @@ bool release(Scope scope, int from, int to) {
     return true;
 }
 
-// Blocks [from, to), which may wait for each other, until all have ended.
+// Runs blocks [from, to), which may wait for each other, until all have ended.
 void run_together(int from, int to) {
     const Launch& launch = machine->launch;
     const bool at_random = launch.seed % 2 == 0;
@@ -136,8 +136,8 @@ void run_together(int from, int to) {
         for (const Thread& each : blocks[k].threads)
             if (each.state != State::ended)
                 throw Fault(name_of(each) + (each.state == State::shuffling
-                                                 ? " waits at a shuffle that not all lanes of its warp come to"
-                                                 : " waits at a barrier that not all others come to"));
+                                                 ? " waits at a shuffle that not all lanes of its warp reach"
+                                                 : " waits at a barrier that not all threads reach"));
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ void run_together(int from, int to) {
 std::set<Place> run(const Launch& launch, const std::function<void()>& kernel) {
     if (launch.blocks < 1 || launch.threads < kLanes || launch.threads % kLanes != 0 || launch.cluster < 1 ||
         launch.blocks % launch.cluster != 0)
-        throw std::invalid_argument("no such launch");
+        throw std::invalid_argument("invalid launch: blocks, threads or cluster");
     Machine here{launch, kernel, std::mt19937_64(launch.seed), std::vector<Block>(launch.blocks), {}, {}, {}, {}};
     machine = &here;
     here.stacks.reset(new char[kStack * launch.threads * launch.blocks]);
@@ -167,7 +167,7 @@ std::set<Place> run(const Launch& launch, const std::function<void()>& kernel) {
     }
     if (launch.cooperative) {
         run_together(0, launch.blocks);
-    } else {  // blocks, or clusters of them, owe each other nothing: one may end before another begins
+    } else {  // blocks or clusters are independent: one may end before another starts
         std::vector<int> firsts;
         for (int k = 0; k < launch.blocks; k += launch.cluster) firsts.push_back(k);
         shuffle_order(firsts);
@@ -209,13 +209,13 @@ void barrier(Scope scope, int name) {
 
 void touch(const void* from, std::size_t bytes) {
     const auto* start = static_cast<const char*>(from);
-    const Memory*& last = machine->last;  // most often the next is in the same
+    const Memory*& last = machine->last;  // the next access is usually in the same memory
     const auto holds = [&](const Memory& each) { return start >= each.from && start + bytes <= each.to; };
     if (last == nullptr || !holds(*last)) {
         const auto& memory = machine->launch.memory;
         const auto found = std::find_if(memory.begin(), memory.end(), holds);
         if (found == memory.end()) {
-            machine->fault = name_of(*machine->running) + " reads or writes global memory that is not the kernel's";
+            machine->fault = name_of(*machine->running) + " accesses global memory that is not the kernel's";
             machine->running->fiber.give_way();
         }
         last = &*found;

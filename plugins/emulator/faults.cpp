@@ -1,4 +1,4 @@
-// Kernels that are wrong on purpose, one for each thing the emulator is there to notice.
+// Kernels that are wrong on purpose, one for each fault the emulator must detect.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -9,7 +9,7 @@ namespace {
 
 using namespace vcdeploy::emulator;
 
-void divergent_barrier() {  // as many threads wait, but not at the same place
+void divergent_barrier() {  // all threads wait, but not at the same barrier
     barrier(Scope::block, thread() < 32 ? 1 : 2);
 }
 
@@ -23,14 +23,14 @@ void partial_shuffle() {
 
 void divergent_shuffle() { shuffle_xor(thread(), thread() % 32 < 16 ? 1 : 2); }
 
-void past_shared_memory() { shared_memory()[64] = 1; }  // of 64 bytes
+void past_shared_memory() { shared_memory()[64] = 1; }  // allocated: 64 bytes
 
 void foreign_memory() {
     static const int number = 1;
     touch(&number, sizeof number);
 }
 
-void ended_block() {  // block 1 has ended, or has not begun
+void ended_block() {  // block 1 has ended or not started
     if (cluster_rank() == 0) std::memset(in_block_of_cluster(shared_memory(), 1), 0, 1);
 }
 
@@ -60,8 +60,8 @@ constexpr Wrong kWrong[] = {{"divergent barrier", divergent_barrier},
 
 }  // namespace
 
-// Runs the kernel of that name in a cluster of two blocks of 64 threads. Returns 0, or 1 with what was noticed, or -1
-// where there is none of that name.
+// Runs the kernel with this name in a cluster of two blocks of 64 threads. Returns 0; 1 with the fault detected; or -1
+// if there is no such kernel.
 extern "C" int vcdeploy_fault(const char* name, unsigned long long seed, char* message, int length) {
     for (const Wrong& each : kWrong) {
         if (std::strcmp(each.name, name) != 0) continue;

@@ -1,12 +1,12 @@
-// Switching stacks.
+// Stack switching for fibers.
 #include "fiber.h"
 
 #include <cstdint>
 
 #if defined(__x86_64__)
 
-// void vcdeploy_switch(void** save, void* to): keeps the registers that a callee must keep, changes stacks, takes them
-// up.
+// Saves the callee-saved registers on the current stack, stores its pointer in *save, switches to the stack `to` and
+// restores its registers.
 extern "C" void vcdeploy_switch(void** save, void* to);
 asm(R"(
 .text
@@ -35,7 +35,8 @@ vcdeploy_switch:
 namespace vcdeploy::emulator {
 
 void Fiber::start(char* stack, std::size_t bytes, void (*body)()) {
-    // As if body had been called: its return address (none) at 16n + 8, below it where `ret` jumps, and six registers.
+    // The stack looks as if body had been called: its return address (none) at 16n + 8, below it the target of `ret`
+    // and six registers.
     auto top = (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~std::uintptr_t(15);
     auto* place = reinterpret_cast<void**>(top);
     *--place = nullptr;

@@ -1,6 +1,6 @@
-// A fiber: a function with a stack of its own, that runs until it gives way, and later goes on from there.
+// A fiber: a function with its own stack that runs until it yields and can be resumed later.
 //
-// On x86-64 a switch is eight instructions. Elsewhere it is POSIX's swapcontext, which does the same with system calls.
+// On x86-64 a switch takes a few instructions. Elsewhere it uses POSIX swapcontext, which makes system calls.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace vcdeploy::emulator {
 
 class Fiber {
   public:
-    // stack: owned by the caller. body never returns: its last act is to give way for good.
+    // stack: owned by the caller. body must never return: it yields for good at its end.
     void start(char* stack, std::size_t bytes, void (*body)());
 
-    void go_on();     // from the scheduler: runs the fiber until it gives way
-    void give_way();  // from the fiber: back to where go_on was called
+    void go_on();     // from the scheduler: runs the fiber until it yields
+    void give_way();  // from the fiber: returns to the caller of go_on
 
   private:
 #if defined(__x86_64__)

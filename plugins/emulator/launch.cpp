@@ -1,2 +1,2 @@
-// plugins/tensorrt/launch.cu on the emulated GPU: the plan, the launch and the kernel as they are on a real one.
+// Compiles plugins/tensorrt/launch.cu for the emulated GPU, unchanged: plan, launch and kernel.
 #include "../tensorrt/launch.cu"

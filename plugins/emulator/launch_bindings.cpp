@@ -1,4 +1,4 @@
-// prepared() and launch() of plugins/tensorrt as a C function for ctypes (tests/plugins/emulated.py).
+// C functions for ctypes over prepared() and launch() of plugins/tensorrt (tests/plugins/emulated.py).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,8 +9,9 @@
 
 using namespace vcdeploy;
 
-// The emulated GPU. properties: multiprocessors, bytes of shared memory, cooperative, clusters, the architecture of the
-// kernels' PTX, how many blocks of a cluster fit. A new one has given no kernel more shared memory yet.
+// Replaces the emulated GPU. properties: multiprocessors, bytes of shared memory, cooperative, clusters, the
+// architecture of the kernels' PTX, the largest cluster that fits. All kernels start with the default shared memory
+// limit.
 extern "C" void vcdeploy_gpu(const int* properties) {
     emulator::Gpu fresh{};
     fresh.present = true;
@@ -21,7 +22,8 @@ extern "C" void vcdeploy_gpu(const int* properties) {
 }
 
 // unit: its row in plugins/common/spec.h; types: Types; sizes: T, B, D; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C;
-// bytes: of each. between: dimensions of another layer that is prepared before this one is launched, or 0. found: path, blocks, members, alone, on_chip, shared bytes. Returns 0, or -1 with a message.
+// bytes: of each. between: dimensions of another layer that is prepared before this one is launched, or 0. Output:
+// found, which is path, blocks, members, alone, on_chip, shared bytes. Returns 0, or -1 with a message.
 extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const double* settings, void* const* tensors,
                                const long long* bytes, int wanted, int between, unsigned long long seed,
                                long long* found, char* message, int length) {
@@ -46,7 +48,7 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
                 all.out[k - 8] = tensors[k];
             if (const auto* from = static_cast<const char*>(tensors[k])) gpu.memory.push_back({from, from + bytes[k]});
         }
-        // Uninitialised as TensorRT hands it over, with a guard behind it.
+        // Uninitialised, as TensorRT provides it, with a guard at the end.
         const std::size_t room = workspace_bytes(kind, size.B, size.D) / sizeof(float), guard = 64;
         const std::unique_ptr<float, void (*)(void*)> workspace(
             static_cast<float*>(std::aligned_alloc(256, ((room + guard) * sizeof(float) + 255) / 256 * 256)),

@@ -1,5 +1,5 @@
-// A plugin's way from its creator to enqueue on the emulated GPU, as a C function for ctypes (tests/plugins/emulated.py).
-// Needs TensorRT's headers.
+// A C function for ctypes that runs a plugin from its creator to enqueue on the emulated GPU
+// (tests/plugins/emulated.py). Needs TensorRT's headers.
 #include <NvInferRuntime.h>
 
 #include <algorithm>
@@ -30,9 +30,9 @@ Capability& as(IPluginV3& plugin, PluginCapabilityType type) {
 
 }  // namespace
 
-// unit: 0, 1, 2 for VCRNN, VCGRU, VCLSTM. most: T, B of the profile that the workspace is for. tensors: the op's inputs,
-// then its outputs; ranks, dims [.][3]: their shapes; half: 1 where one is float16, else float32.
-// Returns 0, or -1 with a message; what the plugin logs goes to the standard error.
+// unit: 0, 1, 2 for VCRNN, VCGRU, VCLSTM. most: maximum T, B of the profile, for the workspace. tensors: the op's
+// inputs, then its outputs; ranks, dims [.][3]: their shapes; half: 1 for float16, 0 for float32. Returns 0, or -1 with
+// a message; the plugin logs to stderr.
 extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most, int inputs, int outputs,
                                 void* const* tensors, const int* ranks, const long long* dims, const int* half,
                                 unsigned long long seed, char* message, int length) {
@@ -42,7 +42,7 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
         const PluginField fields[] = {PluginField("sharpness", &settings[0], PluginFieldType::kFLOAT32, 1),
                                       PluginField("epsilon", &settings[1], PluginFieldType::kFLOAT32, 1)};
         const PluginFieldCollection given{2, fields};
-        // As TensorRT does: built, serialized, created anew from its fields, attached to a context.
+        // The same sequence as in TensorRT: build, serialize, create again from the fields, attach to a context.
         const std::unique_ptr<IPluginV3> built(creator.createPlugin("node", &given, TensorRTPhase::kBUILD));
         need(built != nullptr, "createPlugin failed");
         auto& build = as<IPluginV3OneBuild>(*built, PluginCapabilityType::kBUILD);

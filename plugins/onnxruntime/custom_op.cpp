@@ -1,4 +1,4 @@
-// The functions of OrtCustomOp. Those that can fail return a status; no exception leaves them.
+// The functions of OrtCustomOp. Those that can fail return a status; none throws.
 #include "custom_op.h"
 
 #include "status.h"

@@ -1,10 +1,10 @@
 // The part of ONNX Runtime's C interface that the ops use. With it, the build needs nothing of ONNX Runtime.
 //
 // A runtime hands out one table of function pointers, OrtApi. A new release only appends to it, so a function keeps its
-// position for good, and a table of any release since the one we ask for serves us. OrtCustomOp, the record that
+// position, and the table of any release since the one we request works. OrtCustomOp, the record that
 // describes an op to the runtime, grows in the same way; `version` says how much of it to read.
 //
-// Positions, signatures and values stand once, in the lists below. tests/plugins/test_ort_c_api.py expands the same
+// Positions, signatures and values are listed once, below. tests/plugins/test_ort_c_api.py expands the same
 // lists beside ONNX Runtime's own header and compares each line. The types that have a definition are in our namespace,
 // so both headers fit into one program.
 #pragma once
@@ -19,7 +19,7 @@
 #define VCDEPLOY_ORT_CALL
 #endif
 
-// Known only by their addresses.
+// Opaque types.
 struct OrtCustomOpDomain;
 struct OrtKernelContext;
 struct OrtKernelInfo;
@@ -55,13 +55,13 @@ struct OrtValue;
     ENTRY(249, OrtStatus*, KernelInfoGetConstantInput_tensor,                                                   \
           (const OrtKernelInfo*, std::size_t, int*, const OrtValue**))
 
-// Functions of OrtApiBase, the whole of it: ENTRY(position, result, name, parameters).
+// Functions of OrtApiBase, complete: ENTRY(position, result, name, parameters).
 #define VCDEPLOY_ORT_API_BASE_ENTRIES(ENTRY)         \
     ENTRY(0, const OrtApi*, GetApi, (std::uint32_t)) \
     ENTRY(1, const char*, GetVersionString, ())
 
-// Members of OrtCustomOp after `version`, without a gap: ENTRY(position, result, name, parameters). An op leaves those
-// it does without null.
+// Members of OrtCustomOp after `version`, without a gap: ENTRY(position, result, name, parameters). Unused ones stay
+// null.
 #define VCDEPLOY_ORT_CUSTOM_OP_ENTRIES(ENTRY)                                                                   \
     ENTRY(1, void*, CreateKernel, (const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*))                    \
     ENTRY(2, const char*, GetName, (const OrtCustomOp*))                                                        \

@@ -53,11 +53,11 @@ class Domain {
         return ops;
     }
 
-    const std::vector<CustomOp> ops_;  // their addresses go to ONNX Runtime
+    const std::vector<CustomOp> ops_;  // ONNX Runtime keeps their addresses
     std::unique_ptr<OrtCustomOpDomain, Release> domain_;
 };
 
-// Sessions keep using their domain, and the library does not learn when the last one ends: domains are never released.
+// Domains are never released: sessions keep using them, and the library cannot know when the last session ends.
 Domain& domain_of(const OrtApi& api, Settings settings) {
     static std::mutex busy;
     static std::map<std::pair<const OrtApi*, Settings>, std::unique_ptr<Domain>> domains;
@@ -110,7 +110,7 @@ extern "C" VCDEPLOY_VISIBLE OrtStatus* VCDEPLOY_ORT_CALL RegisterCustomOps(OrtSe
                                                                            const vcdeploy::OrtApiBase* base) noexcept {
     using namespace vcdeploy;
     const OrtApi* api = base->GetApi(kOrtApiVersion);
-    if (api == nullptr) {  // version 1 can create a status too
+    if (api == nullptr) {  // version 1 can create a status as well
         const OrtApi& oldest = *base->GetApi(1);
         return guarded(oldest, "vcdeploy", [base] {
             throw std::runtime_error("its ops need ONNX Runtime 1." + std::to_string(kOrtApiVersion) +

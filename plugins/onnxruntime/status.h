@@ -18,7 +18,7 @@ inline void require(const OrtApi& api, OrtStatus* status) {
     throw std::runtime_error(message);
 }
 
-// Runs `work` and returns what it throws as a status whose message starts with `who`. No exception leaves it.
+// Runs `work` and converts any exception to a status whose message starts with `who`. Never throws.
 template <class Work>
 OrtStatus* guarded(const OrtApi& api, const char* who, const Work& work) noexcept {
     const auto failed = [&](OrtErrorCode code, const char* what) noexcept -> OrtStatus* {

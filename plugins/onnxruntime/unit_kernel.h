@@ -42,7 +42,7 @@ class SharedLayer {
 
 class UnitKernel {
   public:
-    // Packs the weights if all are constant; otherwise the first call packs them, and any call that brings others.
+    // Packs the weights if all are constant; otherwise the first call does, and any later call whose weights differ.
     // Throws std::invalid_argument if attributes or weights are wrong.
     UnitKernel(const OrtApi& api, const OrtKernelInfo& info, Unit unit, Settings settings);
 

@@ -1,4 +1,4 @@
-// What TensorRT asks a plugin library for: a creator for each unit, and where to log.
+// The entry points of a TensorRT plugin library: one creator per unit, and the logger.
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -71,7 +71,7 @@ VCDEPLOY_EXPORT nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& c
     static const auto creators = [] {
         std::array<nvinfer1::IPluginCreatorInterface*, vcdeploy::kUnitCount> all;
         for (int i = 0; i < vcdeploy::kUnitCount; ++i) all[i] = new vcdeploy::UnitCreator(vcdeploy::kUnits[i].unit);
-        return all;  // for as long as the library is loaded, as TensorRT requires
+        return all;  // static, since TensorRT requires them while the library is loaded
     }();
     count = vcdeploy::kUnitCount;
     return creators.data();

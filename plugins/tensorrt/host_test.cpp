@@ -1,9 +1,9 @@
-// Calls every method of the plugin that runs on the host, as TensorRT would, with its real headers; needs neither
-// libnvinfer nor a GPU. Without a GPU, what would launch has to return an error and say so in the log.
+// Calls every host method of the plugin as TensorRT would, with its real headers; needs neither libnvinfer nor a GPU.
+// Without a GPU, methods that would launch must return an error and log it.
 //
 //     cmake --build BUILD --target host_test && BUILD/host_test BUILD/libvcdeploy_tensorrt.so [MAJOR]
 //
-// MAJOR: which TensorRT calls, where that is another than the library's headers are of.
+// MAJOR: the calling TensorRT's major version, if it differs from that of the library's headers.
 #include <NvInferRuntime.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ struct Log final : ILogger, ILoggerFinder {
     ILogger* findLogger() override { return this; }
 } the_log;
 
-// That the log's last line has `words`; it is cleared for the next. The log of another major must not be called.
+// Whether the last line of the log contains `words`; clears it. A logger of another major version must not be called.
 bool said(const std::string& words) {
     if (other_major) return the_log.last.empty();
     const bool found = the_log.last.find(words) != std::string::npos;
@@ -49,7 +49,7 @@ bool said(const std::string& words) {
     return found;
 }
 
-// Dimensions as TensorRT hands them to getOutputShapes: known, or (below 0) to be known later.
+// Dimensions as passed to getOutputShapes: known or, if negative, dynamic.
 struct Dimension final : IDimensionExpr, apiv::VDimensionExpr {
     int64_t value;
     explicit Dimension(int64_t size) : value(size) { mImpl = this; }
@@ -66,7 +66,7 @@ struct Builder final : IExprBuilder, apiv::VExprBuilder {
     const IDimensionExpr* constant(int64_t value) noexcept override { return &all.emplace_back(value); }
     const IDimensionExpr* operation(DimensionOperation, const IDimensionExpr& a,
                                     const IDimensionExpr& b) noexcept override {
-        const bool known = a.isConstant() && b.isConstant();  // the plugin multiplies, and nothing else
+        const bool known = a.isConstant() && b.isConstant();  // the plugin only multiplies
         return &all.emplace_back(known ? a.getConstantValue() * b.getConstantValue() : -1);
     }
     const IDimensionExpr* declareSizeTensor(int32_t, const IDimensionExpr&, const IDimensionExpr&) noexcept override {
@@ -212,7 +212,7 @@ void check_types(IPluginV3& plugin, const Kind& kind) {
               name + " sees a wrong format");
     }
     check(!build.supportsFormatCombination(0, all.data(), kind.inputs - 1, kind.outputs), name + " counts inputs");
-    check(said("inputs and gives"), name + " says how many inputs there are");
+    check(said("outputs, not"), name + " reports the number of inputs");
     std::vector<DataType> types(kind.inputs, f32), out(kind.outputs);
     types[4] = f16;
     check(build.getOutputDataTypes(out.data(), kind.outputs, types.data(), kind.inputs) != 0,
@@ -264,7 +264,7 @@ void check_shapes(IPluginV3& plugin, const Kind& kind) {
     }
     shapes = shapes_of(kind, 3, 2, 7);
     shapes.pop_back();
-    check(failed(shapes) && said("inputs and gives"), name + " counts inputs for shapes");
+    check(failed(shapes) && said("outputs, not"), name + " counts inputs for shapes");
 
     const auto workspace = [&](int64_t B, int64_t D) {
         auto all = described(kind, shapes_of(kind, 5, B, D), DataType::kFLOAT, DataType::kHALF);
@@ -298,7 +298,7 @@ void check_run(IPluginV3& plugin, const Kind& kind) {
     refused(shapes_of(kind, int64_t(1) << 31, 2, 7), "T up to 2^30");
     const Shapes shapes = shapes_of(kind, 3, 2, 7);
     check(changed(shapes) == gpu, name + " is prepared where there is a GPU");
-    if (gpu) return;  // what runs on one is compared with the reference elsewhere
+    if (gpu) return;  // launches are compared with the reference elsewhere
     check(said("no GPU to run on"), name + " says that there is no GPU");
     std::vector<float> memory(1024);
     std::vector<const void*> in(kind.inputs, memory.data());
@@ -316,7 +316,7 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
     auto plugin = created(creator, {PluginField("sharpness", &two, PluginFieldType::kFLOAT32, 1),
                                     PluginField("epsilon", &small, PluginFieldType::kFLOAT32, 1)});
     const std::string described = build_of(*plugin).getMetadataString();
-    // As TensorRT does: the bytes of the fields are kept, the plugin goes, and another is made of them.
+    // As TensorRT does: keep the bytes of the fields, destroy the plugin, create another from them.
     std::vector<float> values;
     std::vector<std::string> names;
     const PluginFieldCollection* kept = runtime_of(*plugin).getFieldsToSerialize();
@@ -353,7 +353,7 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
 
 }  // namespace
 
-// What libnvinfer says of itself.
+// Replaces libnvinfer's version function.
 extern "C" __attribute__((visibility("default"))) int32_t getInferLibVersion() noexcept { return major * 10000; }
 
 int main(int count, char** arguments) {
@@ -368,7 +368,7 @@ int main(int count, char** arguments) {
     int32_t creators = 0;
     IPluginCreatorInterface* const* list = get_creators(creators);
     check(creators == 3, "three creators");
-    const float zero = 0;  // with no logger it goes to the standard error
+    const float zero = 0;  // without a logger, the error goes to stderr
     check(!created(*static_cast<IPluginCreatorV3One*>(list[0]),
                    {PluginField("epsilon", &zero, PluginFieldType::kFLOAT32, 1)}),
           "an error without a logger");

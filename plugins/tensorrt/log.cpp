@@ -1,4 +1,4 @@
-// Where the logger is, as setLoggerFinder said.
+// Finds the logger through the finder set by setLoggerFinder.
 #include "log.h"
 
 #include <dlfcn.h>
@@ -12,9 +12,9 @@ namespace {
 
 std::atomic<nvinfer1::ILoggerFinder*> the_finder{nullptr};
 
-// Whether the finder is one of the headers' TensorRT. With version 11 the class got other virtual functions, so that one
-// of another major can't be called; the plugin's own interfaces are the same in both. The library that made the finder
-// tells its version: 1e4 a major.
+// Whether the finder belongs to the TensorRT major version of our headers. Version 11 changed the virtual functions of
+// this class, so that a finder of another major version can't be called; the plugin's own interfaces are the same in
+// both. The library that created the finder reports its version as 10000 * major + …
 bool of_these_headers(nvinfer1::ILoggerFinder* finder) {
     Dl_info origin{};
     const void* table = *reinterpret_cast<void* const*>(finder);
@@ -41,7 +41,7 @@ void log_error(const std::string& message) noexcept {
             logger->log(nvinfer1::ILogger::Severity::kERROR, whole.c_str());
         else
             std::fprintf(stderr, "%s\n", whole.c_str());
-    } catch (...) {  // no memory for the message
+    } catch (...) {  // out of memory for the message
     }
 }
 

@@ -1,4 +1,4 @@
-// Messages to TensorRT's own log, where a logger was found that can be called; else to the standard error.
+// Logs errors to TensorRT's logger if a compatible one was found, otherwise to stderr.
 #pragma once
 
 #include <NvInferRuntime.h>

@@ -1,4 +1,4 @@
-// The plugin's methods. They must not throw: an error is logged, and returned as a number that is not 0.
+// The plugin's methods. They must not throw: errors are logged and returned as a nonzero number.
 #include "plugin.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr int kMostDimensions = 65536;
 constexpr int kMostSequences = 1 << 20;
 constexpr int32_t kFailed = -1;
 
-// What `act` returns, or kFailed and a line in the log.
+// Returns the result of `act`, or logs the error and returns kFailed.
 template <class Act>
 int32_t guarded(Unit unit, const Act& act) noexcept {
     try {
@@ -26,15 +26,15 @@ int32_t guarded(Unit unit, const Act& act) noexcept {
     } catch (const std::exception& error) {
         log_error(std::string(spec_of(unit).op) + ": " + error.what());
     } catch (...) {
-        log_error(std::string(spec_of(unit).op) + ": an unknown error");
+        log_error(std::string(spec_of(unit).op) + ": unknown error");
     }
     return kFailed;
 }
 
 bool is_weight(int input) { return input == 2 || input == 3; }
 
-// The largest shape of input k. In a profile the largest B of X and of a state may differ: X's counts, and those of a call
-// are compared when its shapes are set.
+// The maximum shape of input k. In a profile, the maximum B of X and of a state may differ: use that of X. The shapes
+// of a call are compared when they are set.
 Dims largest(const DynamicPluginTensorDesc* in, int k) {
     Dims dims = in[k].max;
     if ((k == 1 || k == 7) && dims.nbDims == 2) dims.d[0] = in[0].max.d[1];
@@ -82,9 +82,8 @@ IPluginV3* UnitPlugin::clone() noexcept {
 
 void UnitPlugin::expect_counts(int32_t in, int32_t out) const {
     if (in != inputs() || out != outputs())
-        throw std::invalid_argument("takes " + std::to_string(inputs()) + " inputs and gives " +
-                                    std::to_string(outputs()) + " outputs, not " + std::to_string(in) + " and " +
-                                    std::to_string(out));
+        throw std::invalid_argument("needs " + std::to_string(inputs()) + " inputs and " + std::to_string(outputs()) +
+                                    " outputs, not " + std::to_string(in) + " and " + std::to_string(out));
 }
 
 template <class TypeOf>
@@ -97,7 +96,8 @@ Types UnitPlugin::types_of(const TypeOf& type_of) const {
     if (activation == DataType::kFLOAT && weight == DataType::kFLOAT) return Types::f32;
     if (activation == DataType::kFLOAT && weight == DataType::kHALF) return Types::half_weights;
     if (activation == DataType::kHALF && weight == DataType::kHALF) return Types::half;
-    throw std::invalid_argument("X and the weights must be float32, float32 and float16, or float16");
+    throw std::invalid_argument(
+        "X and the weights must be float32 and float32, float32 and float16, or float16 and float16");
 }
 
 template <class DimsOf>
@@ -152,7 +152,7 @@ int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const D
                 throw std::invalid_argument(std::string(kInputs[k]) + " must have " + std::to_string(ranks[k]) +
                                             " dimensions, not " + std::to_string(in[k].nbDims));
         const IDimensionExpr *T = in[0].d[0], *B = in[0].d[1], *D = in[0].d[2];
-        // Sizes that are known already have to fit; the others do when the shapes are set.
+        // Check sizes that are already known; the others are checked when the shapes are set.
         const auto expect = [&](int k, int axis, const IDimensionExpr* wanted) {
             const IDimensionExpr* given = in[k].d[axis];
             if (given->isConstant() && wanted->isConstant() && given->getConstantValue() != wanted->getConstantValue())
@@ -178,7 +178,7 @@ bool UnitPlugin::supportsFormatCombination(int32_t position, const DynamicPlugin
                                            int32_t outputs) noexcept {
     const auto supported = [&] {
         expect_counts(inputs, outputs);
-        // Only what comes before `position` may be looked at.
+        // Only entries up to `position` may be read.
         const PluginTensorDesc& here = in_out[position].desc;
         const DataType activation = in_out[0].desc.type;
         if (here.format != TensorFormat::kLINEAR) return false;
@@ -206,7 +206,7 @@ size_t UnitPlugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t i
 const UnitPlugin::Prepared& UnitPlugin::prepare(Types types, const Sizes& sizes) {
     if (!prepared_ || prepared_->types != types || prepared_->B != sizes.B || prepared_->D != sizes.D) {
         prepared_.reset();
-        // With no sequence there is nothing to launch; any plan does.
+        // Without sequences nothing is launched, so any plan works.
         const Plan found = prepared(unit_, types, sizes.B > 0 ? sizes.B : 1, sizes.D, wanted_);
         prepared_ = Prepared{types, sizes.B, sizes.D, found};
     }

@@ -1,4 +1,4 @@
-// A unit as TensorRT's IPluginV3: types, shapes, serialization, and the call of the kernels. One class for the three.
+// A unit as a TensorRT IPluginV3: types, shapes, serialization and the kernel launch. One class for all three units.
 #pragma once
 
 #include <NvInferRuntime.h>
@@ -19,7 +19,7 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
     // Throws std::invalid_argument unless sharpness is above 0 and finite, and epsilon between 0 and 0.5.
     UnitPlugin(Unit unit, float sharpness, float epsilon, Path wanted);
 
-    // The fields have pointers to this object's own numbers.
+    // Not copyable: the fields point to members of this object.
     UnitPlugin(const UnitPlugin&) = delete;
     UnitPlugin& operator=(const UnitPlugin&) = delete;
 
@@ -53,7 +53,7 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
     const nvinfer1::PluginFieldCollection* getFieldsToSerialize() noexcept override;
 
   private:
-    // What was planned for, so that nothing but a launch is left to enqueue.
+    // The plan and the sizes it is for, so that enqueue only has to launch.
     struct Prepared {
         Types types;
         int B, D;

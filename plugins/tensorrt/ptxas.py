@@ -1,9 +1,9 @@
-"""Compile every kernel for every architecture and print what ptxas reports, as a Markdown page (`make ptxas`).
+"""Compile every kernel for every architecture and print the ptxas report as a Markdown page (`make ptxas`).
 
 python plugins/tensorrt/ptxas.py [ARCHITECTURE …]      needs nvcc, but neither a GPU nor TensorRT
 
-build/ptxas caches the report per architecture, for the same sources and nvcc. The page records a hash of the sources:
-tests/plugins/test_ptxas.py compiles only when they have changed since.
+build/ptxas caches the report per architecture, sources and nvcc version. The page records a hash of the sources;
+tests/plugins/test_ptxas.py compiles only if they have changed since.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 KEPT = HERE.parents[1] / "build" / "ptxas"
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "110", "120")
-TYPES = {"fff": "f32", "6__halfff": "half weights", "6__halfS2_f": "half"}  # as names are mangled
+TYPES = {"fff": "f32", "6__halfff": "half weights", "6__halfS2_f": "half"}  # by mangled name
 FLAGS = ("-std=c++17", "--expt-relaxed-constexpr", "-Xptxas", "-v", "-c")
 ENTRY = re.compile(
     r"Compiling entry function '_ZN8vcdeploy\d+(?P<path>block|cluster|grid)_kernel"
@@ -29,7 +29,7 @@ ENTRY = re.compile(
     re.DOTALL,
 )
 
-# Of "unit types path": registers, bytes of stack, spilled bytes, bytes of static shared memory.
+# By "unit | types | path": registers, stack bytes, spilled bytes, bytes of static shared memory.
 Resources = dict[str, list[int]]
 
 
@@ -50,21 +50,22 @@ def version(nvcc: str) -> str:
 
 
 def sources_digest() -> str:
-    """A hash of everything that launch.cu compiles."""
+    """A hash of everything that launch.cu compiles, without comments and white space."""
     digest = hashlib.sha256()
     headers = ("launch.cu", "launch.h", "plan.h", "call.h", "../common/spec.h")
     for file in sorted([*HERE.glob("*.cuh"), *(HERE / name for name in headers)]):
-        digest.update(file.read_bytes())
+        code = re.sub(r"//.*", "", file.read_text(encoding="utf-8"))
+        digest.update("".join(code.split()).encode())
     return digest.hexdigest()[:16]
 
 
 def is_current(page: str) -> bool:
-    """Whether a page (docs/results/ptxas.md) was written from the sources as they are now."""
+    """Whether a page (docs/results/ptxas.md) matches the current sources."""
     return f"Sources: {sources_digest()}." in page
 
 
 def resources(nvcc: str, architecture: str) -> Resources:
-    """What ptxas reports of the kernels for an architecture; an error if nvcc can't compile them."""
+    """The ptxas report of the kernels for an architecture; exits with an error if nvcc can't compile them."""
     digest = hashlib.sha256(f"{version(nvcc)} {architecture} {FLAGS}".encode())
     digest.update(sources_digest().encode())
     kept = KEPT / f"{architecture}-{digest.hexdigest()[:16]}.json"
@@ -83,7 +84,7 @@ def resources(nvcc: str, architecture: str) -> Resources:
         numbers = [int(entry["registers"]), int(entry["stack"]), spilled, int(shared[1]) if shared else 0]
         found[f"{entry['unit']} | {TYPES[entry['types']]} | {entry['path']}"] = numbers
     if len(found) != 27:
-        raise SystemExit(f"ptxas named {len(found)} kernels for sm_{architecture}, not 27:\n{done.stderr}")
+        raise SystemExit(f"ptxas reported {len(found)} kernels for sm_{architecture}, not 27:\n{done.stderr}")
     KEPT.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(found))
     return found
@@ -95,14 +96,14 @@ def spills(tables: dict[str, Resources]) -> list[str]:
 
 
 def page(nvcc_version: str, tables: dict[str, Resources]) -> str:
-    """tables: by architecture."""
+    """The Markdown page. tables: by architecture."""
     shared = ", ".join(map(str, sorted({row[3] for table in tables.values() for row in table.values()})))
     lines = [
         "# ptxas report of the CUDA kernels",
         "",
-        f"Registers per thread, of the 128 that blocks of 512 threads leave; nvcc {nvcc_version}.",
+        f"Registers per thread; blocks of 512 threads allow 128. nvcc {nvcc_version}.",
         "Written by `make ptxas`. Compiled, not run on a GPU.",
-        f"Sources: {sources_digest()}. The tests compile the kernels again only if the sources have another hash.",
+        f"Sources: {sources_digest()}. The tests recompile the kernels only if this hash changes.",
         "",
         "| unit | types | path | " + " | ".join(f"sm_{each}" for each in tables) + " |",
         "|---|---|---|" + "---|" * len(tables),
@@ -115,8 +116,8 @@ def page(nvcc_version: str, tables: dict[str, Resources]) -> str:
     lines += [
         "",
         f"Static shared memory: {shared} bytes; the vectors are dynamic (docs/tensorrt.md).",
-        f"Stack frames and spills: {'; '.join(spills(tables)) or 'none, in any of them'}.",
-        "Clusters are compiled to stop at once below sm_90 (-).",
+        f"Stack frames and spills: {'; '.join(spills(tables)) or 'none'}.",
+        "Below sm_90 (-), cluster kernels are compiled to stop immediately.",
     ]
     return "\n".join(lines) + "\n"
 

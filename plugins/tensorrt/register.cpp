@@ -1,4 +1,4 @@
-// The self-registering twin: loading it registers the creators of the plugin library, for programs that only dlopen.
+// The self-registering library: loading it registers the creators of the plugin library.
 #include <NvInferRuntime.h>
 
 #include <cstdio>
@@ -9,12 +9,12 @@ namespace {
 
 struct Registration {
     Registration() {
-        // The registry has other virtual functions in another major: to call them would be to call anything.
+        // The virtual functions of the registry differ between major versions: calling another one's is undefined.
         if (const int major = getInferLibVersion() / 10000; major != NV_TENSORRT_MAJOR) {
             std::fprintf(
                 stderr,
                 "vcdeploy: nothing was registered: libvcdeploy_tensorrt_register.so was built for TensorRT %d, "
-                "and this is %d; build it with the headers of that, by `vcdeploy plugin build`\n",
+                "but TensorRT %d is loaded; rebuild it with the matching headers: vcdeploy plugin build\n",
                 NV_TENSORRT_MAJOR, major);
             return;
         }

@@ -46,7 +46,7 @@ def test_a_symbol_in_words(traces: list[Trace]) -> None:
     one = trace(
         small_models.told(small_models.TEXT, np.zeros((3, len(small_models.TEXT))), np.array([0.5, 0.25, 1])), "a\nb"
     )
-    assert describe(one, 0) == "“a”, 1 of 3: m 0.500, a 9 of 12; the first symbol, which nothing foresaw"
+    assert describe(one, 0) == "“a”, 1 of 3: m 0.500, a 9 of 12; the first symbol, not predicted"
     expected = "probability 0.0417, 4.58 bits; entropy of the prediction 4.58 bits"
     assert describe(one, 1) == f"line end, 2 of 3: m 0.250, a 6 of 12; {expected}"
     m, a = traces[0].m[5], traces[0].active[5]

@@ -1,4 +1,4 @@
-"""`vcdeploy bench`: what it measures is what it says; errors; and that nothing outlives it. No test looks at a time."""
+"""`vcdeploy bench`: consistent figures, errors, and no processes left behind. No test depends on a measured time."""
 
 import json
 import os
@@ -27,25 +27,25 @@ MARK = "VCDEPLOY_BENCH_TEST"
 
 
 def processes_of(mark: str) -> list[int]:
-    """The processes, of this user, that inherited a mark in their environment."""
+    """The processes of this user that have a mark in their environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
         except OSError:
-            continue  # it has ended, or is another's
+            continue  # it has ended, or belongs to another user
     return found
 
 
 @pytest.fixture
 def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment whose processes are found again; none may be left, nor any temporary file."""
+    """An environment that marks its processes; at the end there must be none left, and no temporary files."""
     mark, temporary = f"{os.getpid()}-{request.node.name}", tmp_path / "temporary"
     temporary.mkdir()
     yield {**os.environ, MARK: mark, "TMPDIR": str(temporary)}
     assert processes_of(mark) == []
-    assert list(temporary.glob("vcdeploy-*")) == []  # ONNX Runtime leaves a file of its own
+    assert list(temporary.glob("vcdeploy-*")) == []  # ONNX Runtime leaves another file
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ NATIVE = ["native f32", "native f32 + table", "native f16 + table", "native bf16
 
 
 def check(document: dict[str, Any]) -> None:
-    """What holds in every document: the figures follow from each other."""
+    """Check what holds in every document: the figures are consistent."""
     by_name = {each["name"]: each for each in document["engines"]}
     rounds = document["settings"]["rounds"]
     baseline = by_name[document["baseline"]]["scenarios"]
@@ -123,7 +123,7 @@ def test_every_engine_and_scenario(run: Run, tmp_path: Path) -> None:
                 assert 0.25 - 1e-4 <= m["min"] <= m["p50"] <= m["max"] <= 0.5 + 1e-4
             else:
                 assert m["mean"] == m["min"] == found["mean_square"] == 1
-    # The native engines read all of the stream many times: the whole range, evenly.
+    # The native engines read the whole stream many times: m covers the range evenly.
     found = document["engines"][0]["scenarios"]["sequence"]
     assert found["m"]["min"] == pytest.approx(0.25, abs=1e-3) and found["m"]["max"] == pytest.approx(0.5, abs=1e-3)
     assert found["m"]["mean"] == pytest.approx(0.375, abs=0.02)
@@ -148,7 +148,7 @@ def test_the_baseline_is_the_dense_unit_of_the_same_kind(unit: str, dense: str, 
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
-    """A run's folder, of a model of two layers whose m depends on the symbol alone."""
+    """The folder of a run: a model of two layers whose m depends only on the symbol."""
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
     model = scheduled(LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_m=0.3))
@@ -184,13 +184,13 @@ def test_a_trained_model_reads_text_and_its_real_m_is_reported(run: Run, trained
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--m", "0.6:0.2"], "--m '0.6:0.2' is no range of m"),
-        (["--m", "0"], "--m '0' is no range"),
+        (["--m", "0.6:0.2"], "--m '0.6:0.2' is not a range of m"),
+        (["--m", "0"], "--m '0' is not a range"),
         (["--m", "half"], "such as 0.2:0.6"),
         (["--engines", "tensorflow"], "no engine 'tensorflow'; there are: native f32, native f32 + table"),
         (["--baseline", "gru"], "no engine 'gru' for --baseline; there are: native f32"),
         (["--scenario", "walk"], "--scenario has no 'walk': choose from step, sequence, generate"),
-        (["--precision", ","], "--precision names nothing"),
+        (["--precision", ","], "--precision is empty"),
         (["--text", "a.txt", "--dim", "32"], "--text is for a trained MODEL"),
         (["nowhere"], "no model at nowhere"),
         (["nowhere", "--dim", "8"], "--dim is for a synthetic model"),
@@ -259,21 +259,21 @@ def test_an_interrupted_run_leaves_no_process(number: int, code: int, marked: di
         "--json",
         "x.json",
     )
-    # Where the tests run in the background, Ctrl-C is ignored, and that is inherited.
+    # When the tests run in the background, SIGINT is ignored, which child processes inherit.
     heeding = ["env", "--default-signal=INT"]
     with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, env=marked, stderr=subprocess.PIPE) as process:
         try:
-            while len(processes_of(marked[MARK])) < 3 and process.poll() is None:  # itself and two workers
+            while len(processes_of(marked[MARK])) < 3 and process.poll() is None:  # the command and two workers
                 time.sleep(0.05)
             process.send_signal(number)
             process.communicate(timeout=30)
         finally:
-            process.kill()  # or a failure would wait for it for ever
+            process.kill()  # otherwise a failed test would wait forever
     assert process.returncode == code
     deadline = time.monotonic() + 30
     while processes_of(marked[MARK]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not (tmp_path / "x.json").exists()
-    if number == signal.SIGKILL:  # nobody is left to remove the models
+    if number == signal.SIGKILL:  # no process is left to remove the models
         for file in sorted(Path(marked["TMPDIR"]).rglob("*"), reverse=True):
             file.rmdir() if file.is_dir() else os.remove(file)

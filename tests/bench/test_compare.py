@@ -1,4 +1,4 @@
-"""Comparing two runs, and exponents: on synthetic numbers, and through the command with a synthetic regression."""
+"""Comparison of two runs, and exponents: on synthetic numbers, and through the command line."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ def engine(name: str, unit: str, fastest: float, dense: float, **more: Any) -> d
 
 
 def plain(**settings: Any) -> dict[str, Any]:
-    """What `vcdeploy bench` writes, as far as it matters here."""
+    """A document of `vcdeploy bench`, with the entries needed here."""
     return {
         "date": "2026-01-01",
         "machine": {"processor": "a", "system": "b", "cores": 2, "caches": {"L2": "1M"}},
@@ -37,7 +37,7 @@ def plain(**settings: Any) -> dict[str, Any]:
 
 
 def whole() -> dict[str, Any]:
-    """What --full writes."""
+    """A document of `vcdeploy bench report`."""
     part = plain()
     del part["model"], part["baseline"]
     beside = {"beside": "vcgru", "dim": 64}
@@ -101,8 +101,8 @@ def test_what_differs_beside_is_told() -> None:
     new = plain()
     new["machine"]["processor"], new["versions"] = "z", {"vcdeploy": "2", "torch": "3"}
     remarks = compare.compare(plain(), new).remarks
-    assert remarks == ["another machine: processor a then, z now; ratios depend on it",
-                       "onnxruntime 1.2 then, not installed now", "torch not installed then, 3 now"]  # fmt: skip
+    assert remarks == ["different machine: processor was a, is now z; ratios depend on it",
+                       "onnxruntime: was 1.2, is now not installed", "torch: was not installed, is now 3"]  # fmt: skip
 
 
 def test_nothing_in_common_is_an_error() -> None:
@@ -127,7 +127,7 @@ def test_the_command_flags_a_synthetic_regression(tmp_path: Path) -> None:
     assert line.split()[-4:] == ["10.00", "8.33", "1.200", "SLOWER"]
     assert run("compare", "old.json", "new.json", "--threshold", "25").returncode == 0
     result = run("compare", "other.json", "new.json")
-    assert result.returncode == 1 and "other.json is no document of `vcdeploy bench`" in result.stderr
+    assert result.returncode == 1 and "other.json is not a document of `vcdeploy bench`" in result.stderr
 
 
 def test_a_quick_run_is_compared_as_it_ends(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_quick_run_is_compared_as_it_ends(tmp_path: Path) -> None:
     result = subprocess.run([*words, "--json", "old.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     old = json.loads((tmp_path / "old.json").read_text())
-    for each in old["engines"]:  # whoever it is measured on, it was a hundred times as fast then
+    for each in old["engines"]:  # a hundred times as fast before, so that any machine is slower now
         each["scenarios"]["step"]["fastest_ratio"] *= 100
     (tmp_path / "old.json").write_text(json.dumps(old))
     result = subprocess.run(
@@ -161,7 +161,7 @@ def test_exponents() -> None:
     found = fit(sizes, [3e-5 * size**2 for size in sizes])
     assert found.exponent == pytest.approx(2) and found.factor == pytest.approx(3e-5) and found.off < 1e-9
     assert (found.low, found.high) == (128, 1024)
-    # A constant beside the square makes it smaller, and the line misses the points.
+    # A constant added to the square makes the exponent smaller, and the fit worse.
     found = fit(sizes, [5 + 3e-5 * size**2 for size in sizes])
     assert 0.5 < found.exponent < 2 and found.off > 0.05
     assert fit([0.2, 0.4], [1, 8]).exponent == pytest.approx(3)
@@ -198,11 +198,11 @@ def test_which_ratios_are_reproducible() -> None:
             mark_reproducible(figures, 1, cores=2)
             assert figures[0]["scenarios"]["sequence"]["reproducible"] == again
     judged(small, small, scenario="cold")
-    assert figures[2]["scenarios"]["cold"]["reproducible"]  # a baseline against itself is 1, whatever disturbs it
+    assert figures[2]["scenarios"]["cold"]["reproducible"]  # a baseline vs itself is always 1
 
 
 def test_the_fastest_round_is_what_nothing_disturbs() -> None:
-    """However many rounds are disturbed, and by how much, the ratio is found again."""
+    """The ratio does not depend on how many rounds are disturbed, or by how much."""
     random = np.random.default_rng(0)
     for disturbed in (0.2, 0.5, 0.8):
 
@@ -217,4 +217,4 @@ def test_the_fastest_round_is_what_nothing_disturbs() -> None:
         assert ours["scenarios"]["step"]["fastest"] == pytest.approx(10, rel=0.04)
         assert ours["scenarios"]["step"]["fastest_ratio"] == pytest.approx(8, rel=0.05)
         assert dense["scenarios"]["step"]["fastest_ratio"] == 1
-        assert "fastest_ratio" not in ours["scenarios"]["cold"]  # the baseline was not measured so
+        assert "fastest_ratio" not in ours["scenarios"]["cold"]  # the baseline has no such scenario

@@ -1,4 +1,4 @@
-"""The full report: what it measures, that it goes on where it was stopped, what it shows. No test looks at a time."""
+"""The full report: what it measures, resuming, and what it shows. No test depends on a measured time."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def document(folder: Path) -> dict[str, Any]:
-    """Of a run that measures nothing, since all was there."""
+    """The document of a second run, which measures nothing since all parts are stored."""
     told: list[str] = []
     made = full.run(folder, **SMALL, only=["batch", "tail"], tell=told.append)
     assert told == []
@@ -54,9 +54,9 @@ def test_the_design_has_all_that_varies() -> None:
     for part in parts.values():
         names = [each.engine.name for each in part.entries]
         assert len(set(names)) == len(names)
-        assert all(each.baseline in names for each in part.entries)  # a ratio is of one interleaved run
+        assert all(each.baseline in names for each in part.entries)  # ratios are within one interleaved run
         models = {each.engine.file: (each.engine.unit, each.dim, each.m_range) for each in part.entries}
-        for each in part.entries:  # a file is one model
+        for each in part.entries:  # each file is one model
             unit, dim, m_range = models[each.engine.file]
             assert (unit, dim) == (each.engine.unit, each.dim) and (m_range == each.m_range or not is_variable(unit))
     entries = [each for part in parts.values() for each in part.entries]
@@ -82,7 +82,7 @@ def test_the_parts_and_their_figures(document: dict[str, Any]) -> None:
             for name, found in each["scenarios"].items():
                 theirs = by_name[each["baseline"]]["scenarios"][name]
                 assert found["fastest_ratio"] == pytest.approx(theirs["fastest"] / found["fastest"], rel=1e-3)
-                assert "rounds" not in found  # they are in the part's own file
+                assert "rounds" not in found  # only in the part's own file
     for each in tail["engines"]:
         found = each["scenarios"]["step"]
         assert found["calls"] == 10_000
@@ -92,7 +92,7 @@ def test_the_parts_and_their_figures(document: dict[str, Any]) -> None:
 
 
 def test_visits_come_together(folder: Path, document: dict[str, Any]) -> None:
-    """All parts once, then all again: the report has the rounds of all visits, and the fastest of them counts."""
+    """All parts once, then all again: the report has the rounds of all visits and uses the fastest."""
     files = sorted(each.name for each in (folder / "parts").iterdir())
     assert files == ["batch-1.json", "batch-2.json", "batch-3.json", "tail-1.json"]
     visits = [json.loads((folder / "parts" / name).read_text()) for name in files[:3]]
@@ -137,9 +137,9 @@ def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C in the second run: the first is kept as it is, and the same command ends the report."""
+    """Ctrl-C in the second visit: the first is kept, and the same command completes the report."""
     words = ["report", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
-    heeding = ["env", "--default-signal=INT"]  # where the tests run in the background, Ctrl-C is ignored
+    heeding = ["env", "--default-signal=INT"]  # SIGINT is ignored when tests run in the background
     parts = tmp_path / "out" / "parts"
     with subprocess.Popen([*heeding, *BENCH, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -150,7 +150,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == 130, errors
-    assert "stopped; out has 1 of the runs, and the same command continues" in errors
+    assert "stopped; out has 1 of the runs; run the same command to continue" in errors
     assert [each.name for each in parts.iterdir()] == ["unit-vcrnn-1.json"]
     assert not (tmp_path / "out" / "report.json").exists()
     first = (parts / "unit-vcrnn-1.json").read_bytes()
@@ -169,7 +169,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
         and "\n| D | native f32, µs |" in text
         and "\n| 16 |" in text
     )
-    # The same report beside itself: nothing has changed.
+    # The report compared with itself: nothing has changed.
     beside = [*BENCH, "compare", "out/report.json", "out/report.json"]
     result = subprocess.run(beside, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
@@ -243,7 +243,7 @@ def test_the_tab_key_offers_subcommands_models_and_options() -> None:
 
 
 class Elements(HTMLParser):
-    """Tags with their attributes; every tag that opens must close."""
+    """The tags of a page with their attributes; every opened tag must be closed."""
 
     VOID = ("meta", "br", "rect", "path")
 
@@ -277,7 +277,7 @@ def test_the_page_is_whole_and_accessible(html: Path) -> None:
     text = html.read_text(encoding="utf-8")
     elements = Elements(text)
     assert not re.findall(r"@import|\bsrc=|url\(|<script|<link", text)
-    assert set(re.findall(r"https?:[^\"]*", text)) <= {"http://www.w3.org/2000/svg"}  # the name of SVG, no address
+    assert set(re.findall(r"https?:[^\"]*", text)) <= {"http://www.w3.org/2000/svg"}  # the SVG namespace, not a link
     counts = {tag: sum(1 for each, _ in elements.found if each == tag) for tag in ("table", "caption", "svg", "h1")}
     assert counts["table"] == counts["caption"] > 3 and counts["svg"] == 1 and counts["h1"] == 1
     assert all(attributes.get("scope") in ("col", "row") for tag, attributes in elements.found if tag == "th")
@@ -285,7 +285,7 @@ def test_the_page_is_whole_and_accessible(html: Path) -> None:
     assert svg is not None
     drawn = ET.fromstring(svg[0])
     title = drawn.find("{http://www.w3.org/2000/svg}title")
-    assert drawn.get("role") == "img" and title is not None and (title.text or "").startswith("µs that a step takes")
+    assert drawn.get("role") == "img" and title is not None and (title.text or "").startswith("Latency of single steps")
     assert all(name in svg[0] for name in ("ONNX Runtime GRU", "native int8 + table", "99.9 %"))
     anchors = [attributes["href"] for tag, attributes in elements.found if tag == "a"]
     ids = {f"#{attributes['id']}" for _, attributes in elements.found if "id" in attributes}
@@ -304,7 +304,7 @@ def test_in_a_browser(browser: Browser, html: Path) -> None:
     assert browser.problems == []
     assert [each for each in browser.requests if not each.startswith("file:")] == []
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    # By keyboard: through the list of sections, each table and each figure.
+    # Keyboard: Tab reaches the list of sections, each table and each figure.
     stops = []
     for _ in range(25):
         browser.press("Tab")
@@ -319,11 +319,11 @@ def test_in_a_browser(browser: Browser, html: Path) -> None:
     shown = "document.querySelector('details table').checkVisibility()"
     assert not browser.evaluate(shown)
     for _ in range(2):
-        browser.press("Tab")  # the figure, then its numbers
+        browser.press("Tab")  # the figure, then its table
     assert browser.evaluate("document.activeElement.tagName") == "SUMMARY"
     browser.press("Enter")
     assert browser.evaluate(shown)
-    browser.open(html, width=380)  # a telephone: tables scroll by themselves, the page does not
+    browser.open(html, width=380)  # a phone: tables scroll, the page does not
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -335,7 +335,7 @@ def test_a_document_of_ones_own() -> None:
     assert text.count("<details>") == 1 and text.count("<table>") == 2
     words = Table("Words", ("", "what", "how many"), [["a", "it", "2"], ["b", "that", "–"]])
     assert re.findall(r"<td[^>]*>", page("Title", [words], [])) == ['<td class="words">', "<td>"] * 2
-    again = Section("Again", [figure.table, figure])  # a table that is there by itself is not shown twice
+    again = Section("Again", [figure.table, figure])  # a table shown on its own is not repeated
     assert page("Title", [], [again]).count("<table>") == 1
     assert markdown("Title", [], [again]).count("| y | 2 |") == 1
     assert "<caption>Numbers &amp; &lt;more&gt;</caption>" in text and "<code>code</code>" in text
@@ -348,7 +348,7 @@ def test_a_document_of_ones_own() -> None:
 
 
 def test_what_does_not_vary_is_a_level_line() -> None:
-    """Cost against m: the dense unit has the same at each, no exponent, and 1 as its own ratio."""
+    """Cost against m: the dense unit has a constant cost, no exponent, and a ratio of 1."""
 
     def engine(label: str, us: float, m: float | None) -> dict[str, Any]:
         found = {"fastest": us, "fastest_ratio": 40 / us, "reproducible": True}
@@ -378,7 +378,7 @@ def test_energy_is_read_where_there_are_counters(tmp_path: Path) -> None:
         (tmp_path / name / "max_energy_range_uj").write_text("1000000\n" if name.endswith(":0") else "9000000\n")
     before = energy.joules(tmp_path)
     assert set(before) == {"intel-rapl:0", "intel-rapl:1"} and energy.fault(tmp_path) is None
-    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000\n")  # past the end, and round
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000\n")  # wrapped around
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("5500000\n")
     assert energy.between(before, energy.joules(tmp_path)) == pytest.approx(0.2 + 0.5)
 

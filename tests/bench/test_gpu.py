@@ -1,4 +1,4 @@
-"""`vcdeploy bench --device cuda` on the stand-in: the engines, the clocks and the document; and without a GPU."""
+"""`vcdeploy bench --device cuda` on the stand-in: engines, clocks and document; and the error without a GPU."""
 
 import gc
 import json
@@ -21,7 +21,7 @@ def test_without_a_gpu_it_says_what_is_needed(monkeypatch: pytest.MonkeyPatch) -
 
 
 class InThisProcess:
-    """A worker that needs no process of its own: those would not run on the stand-in."""
+    """A worker in this process, since other processes would not have the stand-in."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._worker = worker.Worker()
@@ -42,11 +42,11 @@ class InThisProcess:
 
 
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime and PyTorch have no CUDA here, and are left out."""
+    """ONNX Runtime and PyTorch have no CUDA here and are left out."""
     stand_in.install(monkeypatch, tmp_path)
     monkeypatch.setattr(interleave, "Process", InThisProcess)
     monkeypatch.setattr(scenarios, "SETTLING", 3)
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # beside all the tests it takes long
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # slow after all the other tests
     settings = ["--dim", "32", "--m", "0.25:0.5", "--rounds", "2", "--quick", "--steps", "5", "--batch", "2"]
     chosen = ["--baseline", "tensorrt gru", "--engines", "tensorrt f,tensorrt gru,onnxruntime cuda"]
     result = CliRunner().invoke(cli.main, ["bench", "--device", "cuda", *settings, *chosen])
@@ -98,7 +98,7 @@ def test_bytes_of_the_plugin_are_those_of_the_prefix() -> None:
 
 
 class Warming:
-    """A scenario whose chunks take the times it is given."""
+    """A scenario whose chunks take the given times."""
 
     def __init__(self, chunks: list[int]) -> None:
         self.chunks, self.fractions, self.watch, self.device_times = chunks, list[Any](), None, list[int]()

@@ -1,4 +1,4 @@
-"""`vcdeploy gpu-check` on the stand-in: what passes, what fails, what is skipped, and what is said without a GPU."""
+"""`vcdeploy gpu-check` on the stand-in: passing, failing and skipped steps, and the message without a GPU."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def test_without_a_gpu_it_says_what_it_would_do(monkeypatch: pytest.MonkeyPatch,
     result = check(tmp_path)
     assert result.exit_code == 1
     assert "on a machine with a GPU this would:" in result.stdout
-    assert "hold every step of them to PyTorch" in result.stdout and "compute-sanitizer" in result.stdout
+    assert "compare every step of them with PyTorch" in result.stdout and "compute-sanitizer" in result.stdout
     assert "gpu-check can't run here; missing:" in result.stderr
     assert "a GPU: " in result.stderr and "needs tensorrt, which is not installed; run: pip install" in result.stderr
     assert not (tmp_path / "report.md").exists()
@@ -45,7 +45,7 @@ def test_without_a_gpu_it_says_what_it_would_do(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
-    """The stand-in, on which trials run in this process; the commands that were started."""
+    """Install the stand-in and run trials in this process; returns the list of started commands."""
     stand_in.install(monkeypatch, tmp_path)
     started: list[list[str]] = []
 
@@ -75,15 +75,15 @@ def test_a_whole_check(here: list[list[str]], tmp_path: Path, monkeypatch: pytes
     for path in gpu_check.PATHS:
         for tool in gpu_check.TOOLS:
             assert states[f"compute-sanitizer {tool} {path}"] == "passed"
-    # ONNX Runtime has no GPU provider here: that is a failure of the check, and the others went on.
+    # ONNX Runtime has no GPU provider here: that step fails, and the others still run.
     assert states["onnxruntime:cuda vcgru-97 f32"] == "failed" and states["bench m = 0.4"] == "passed"
     sanitized = [command for command in here if "--tool" in command]
     assert sanitized[0][:5] == ["/opt/compute-sanitizer", "--tool", "memcheck", "--kernel-name", "kns=vcdeploy"]
     assert result.exit_code == 1 and not report["passed"] and report["finished"]
     assert "2 of 46 steps failed: please attach" in result.stderr
     text = (tmp_path / "report.md").read_text()
-    assert "Stand-in GPU, compute capability 8.9" in text and "did not come to its end" not in text
-    assert "| bench m = 0.4 | passed | times of torch gru: tensorrt f32 3.1 |" in text
+    assert "Stand-in GPU, compute capability 8.9" in text and "did not finish" not in text
+    assert "| bench m = 0.4 | passed | speedup vs torch gru: tensorrt f32 3.1 |" in text
     assert "| tensorrt f32 | step | 0.40 | 1.2 | 2.0 | 3.0 | 1.0 | 1.5 | 3.14 | 4.17 | 50% |" in text
     assert "left out: onnxruntime gru: it is not here" in text
     assert report["machine"]["gpu"]["name"] == "Stand-in GPU"
@@ -118,7 +118,7 @@ def test_a_check_that_is_stopped_leaves_what_it_found(
     assert check(tmp_path, "--quick").exit_code != 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert len(report["steps"]) == 4 and not report["finished"] and not report["passed"]
-    assert "did not come to its end" in (tmp_path / "report.md").read_text()
+    assert "did not finish" in (tmp_path / "report.md").read_text()
 
 
 def test_a_plugin_that_does_not_compile_is_in_the_report(
@@ -140,14 +140,14 @@ def test_a_report_that_can_not_be_written(here: list[list[str]], tmp_path: Path)
     result = check(tmp_path / "file", "--quick")
     assert result.exit_code == 1 and "could not write" in result.stderr
     result = CliRunner().invoke(cli.main, ["gpu-check", "-o", "figures.json"])
-    assert result.exit_code == 1 and "name the report, such as figures.md" in result.stderr
+    assert result.exit_code == 1 and "give the report another name, such as figures.md" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("answer", "state", "said"),
     [
         ((9, "========= Race reported", ""), "failed", "ended with 9: ========= Race reported"),
-        ((0, "========= ERROR SUMMARY: 0 errors", ""), "failed", "the trial said nothing"),
+        ((0, "========= ERROR SUMMARY: 0 errors", ""), "failed", "the trial printed no result"),
         ((0, '{"state": "skipped", "detail": "no", "data": {}}\n========= 0 errors', ""), "skipped", "no"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_path_this_gpu_has_not_is_skipped(
 
 
 def test_the_plugin_says_it_in_these_words() -> None:
-    """What tells a path that can't run from one that fails."""
+    """These messages distinguish an unsupported path from a failure."""
     source = (Path(__file__).parents[2] / "plugins" / "tensorrt" / "plan.h").read_text()
     for path in ("block", "cluster", "grid"):
         assert f'"the path {path} needs' in source
@@ -217,4 +217,4 @@ def test_a_trial_that_hangs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "run", hang)
     step = gpu_check._trial("a trial", "tensorrt", unit="vcgru", dim=7, precision="f32", path="grid")
-    assert step.state == "failed" and "a kernel may wait for ever" in step.detail
+    assert step.state == "failed" and "a kernel may hang" in step.detail

@@ -1,4 +1,4 @@
-"""`vcdeploy bench paper`: its definitions, a tiny experiment from training to the pages, and going on after a stop."""
+"""`vcdeploy bench paper`: definitions, a tiny experiment from training to its page, and resuming."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny(text: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """An experiment like the real ones, known by the name `tiny` to the command."""
+    """A small experiment, which the command knows as `tiny`."""
     made = Experiment(
         name="tiny", title="A tiny one", about="Nothing is asked here.", settings={"corpus": str(text)},
         rows=(
@@ -85,7 +85,7 @@ def test_every_row_is_a_run_at_both_scales(name: str) -> None:
             assert config.unit == row.unit and config.seed == 3 and config.corpus in CATALOGUE
     for row in experiment.rows:
         if row.matches:
-            assert not experiment.row(row.matches).matches, "the matched row is one whose size is given"
+            assert not experiment.row(row.matches).matches, "the matched row must have a size of its own"
     files = {results.run_folder(Path(), "machine", name, row.name, 0) for row in experiment.rows}
     assert len(files) == len(experiment.rows)
 
@@ -99,12 +99,18 @@ def bad(**changes: Any) -> Experiment:
     [
         ({"rows": (Row("A", "rnn"), Row("A", "gru"))}, "two rows are called 'A'"),
         ({"rows": (Row("A", "elman"),)}, "no unit 'elman'"),
-        ({"rows": (Row("A", "rnn", matches="B"), Row("B", "vcrnn"))}, "no row before it"),
+        ({"rows": (Row("A", "rnn", matches="B"), Row("B", "vcrnn"))}, "not an earlier row"),
         ({"scales": {"machine": Scale({})}}, "must be machine and paper"),
         ({"source": ""}, "without their source"),
-        ({"traced": (Traced("figure9", "", (("VCGRU", "the"),)),)}, "figure9 shows 'VCGRU', which is no row"),
-        ({"cited": (Cited("VCGRU-9", 9, "1.0", beside="VCGRU"),)}, "1 stand beside 'VCGRU', of which there are 0 rows"),
-        ({"cited": (Cited("RNN-9", 9, "1.0", beside="RNN"), Cited("RNN-8", 8, "1.0", beside="RNN"))}, "2 stand beside"),
+        ({"traced": (Traced("figure9", "", (("VCGRU", "the"),)),)}, "figure9 shows 'VCGRU', which is not a row"),
+        (
+            {"cited": (Cited("VCGRU-9", 9, "1.0", beside="VCGRU"),)},
+            "1 cited lines are beside 'VCGRU', of which there are 0 rows",
+        ),
+        (
+            {"cited": (Cited("RNN-9", 9, "1.0", beside="RNN"), Cited("RNN-8", 8, "1.0", beside="RNN"))},
+            "2 cited lines are beside",
+        ),
     ],
 )
 def test_a_wrong_definition_is_refused(changes: Mapping[str, Any], said: str) -> None:
@@ -190,7 +196,7 @@ def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callabl
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("|")}
     assert rows["| RNN"].endswith("| 9.9 (RNN-512, rnn_d 512) |") and rows["| VCRNN"].endswith("|  |")
     assert rows["| white space"].endswith("| 0.77 |") and rows["| letter"].endswith("|  |")
-    assert rows["| semicolon"] == "| semicolon |  | 0.66 |", "a class that our text lacks"
+    assert rows["| semicolon"] == "| semicolon |  | 0.66 |", "a class that our text does not have"
     assert rows["| learn"] == "| learn | 11: 2.50, 20: 2.25 |"
     figure = plots.against_computation(cited, "machine", folder)
     assert figure is not None
@@ -260,7 +266,7 @@ def test_dense_rows_stay_while_what_they_match_is_trained_anew(tiny: Experiment,
 
 
 def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[..., Result]) -> None:
-    """The models are tiny; times are only said to be there, and of the right models."""
+    """Times are only checked to exist and to be of the right models."""
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
 
@@ -269,7 +275,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     folder, runs = Path("results"), Path("runs")
     for row, _, config in run.pending(small, "machine", 1, folder):
         run.train(small, row, "machine", config, folder, runs)
-    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "GRU", 0))  # a dense model is timed without its weights
+    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "GRU", 0))  # a dense model is timed with random weights
     settings = interleave.Settings(("sequence", "step"), 1, 10, 2, 0.001, 0)
     models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
     assert not absent and {each["seed"] for each in models} == {0}
@@ -316,7 +322,7 @@ def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment,
 def test_results_without_models_are_left_as_they_are(
     tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a checkout there are results, but no models: nothing may be drawn or timed of the rest alone."""
+    """A checkout has results but no models: nothing may be drawn or timed with only some of them."""
     from vcdeploy.bench.paper import latency
 
     rows = (Row("VCGRU", "vcgru", {"target": 0.4}), Row("GRU", "gru", matches="VCGRU"))
@@ -355,7 +361,8 @@ def test_a_figure_of_m_over_a_text(
     assert "## Two texts" in (page := Path("docs/results/paper/machine/tiny.md").read_text())
     assert "![m over a text](traces/figure0.png)" in page and "Models of seed 0; " in page
     result = here("trace", "figure9")
-    assert result.exit_code == 1 and "no 'figure9' is traced, but figure2, figure3, figure5, figure0" in result.output
+    assert result.exit_code == 1
+    assert "no figure 'figure9' to trace: choose from figure2, figure3, figure5, figure0" in result.output
 
 
 def test_what_went_wrong_has_a_line_of_its_own(
@@ -370,7 +377,7 @@ def test_what_went_wrong_has_a_line_of_its_own(
 
 
 def test_bits_that_a_table_shows_alike_are_no_gain() -> None:
-    """A slower model is not on the front for bits in the fourth place."""
+    """A slower model is not on the front if its bits differ only in the fourth decimal."""
     models = [
         {"series": "VCGRU", "microseconds": {"sequence": time}, "bits": bits}
         for time, bits in ((1.0, 1.9984), (2.0, 1.9981), (3.0, 1.9974))
@@ -420,7 +427,7 @@ def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
     result = here("time", "text8")
     assert result.exit_code == 1 and "run `vcdeploy bench paper run text8 front` first" in result.output
     result = here("time", "text9")
-    assert result.exit_code == 1 and "no models of 'text9' are timed, but of ptb and text8" in result.output
+    assert result.exit_code == 1 and "no text 'text9' to time: choose from ptb, text8" in result.output
     assert here("run", "--scale", "huge").exit_code == 2
     file = Path("docs/results/paper/machine/music.jsonl")
     file.parent.mkdir(parents=True)
@@ -444,7 +451,7 @@ def test_processes_that_add_results_at_the_same_time_lose_none(tmp_path: Path) -
     file = results.path(tmp_path, "machine", "e")
     found = {(each["row"], each["seed"]) for each in jsonl.read(file)}
     assert found == {(row, seed) for row in "AB" for seed in range(20)}
-    assert list(file.parent.iterdir()) == [file], "no lock or temporary file stays"
+    assert list(file.parent.iterdir()) == [file], "no lock or temporary file remains"
 
 
 def test_a_result_replaces_the_one_of_its_row_and_seed(tmp_path: Path) -> None:

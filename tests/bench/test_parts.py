@@ -1,4 +1,4 @@
-"""The parts of a benchmark by themselves: fractions, weights read, and the synthetic model."""
+"""Unit tests of the benchmark: synthetic model, weights read, bandwidth, choice of engines, streams."""
 
 import numpy as np
 import pytest
@@ -32,21 +32,21 @@ def read(name: str, m: float, steps: int = 1, unit: str = "vcgru", batch: int = 
 def test_bytes_of_weights_that_a_step_reads() -> None:
     D = 1024
     matrix, vector = 4 * D * D, 4 * D
-    # Dense: all of W and R, the output layer, an embedding; over a sequence W and the output layer once.
+    # Dense: all of W and R, the output layer, an embedding; in a sequence W and the output layer only once.
     assert read("onnxruntime gru", 1) == 6 * matrix + 51 * vector
     assert read("onnxruntime gru", 1, steps=100) == pytest.approx(3.03 * matrix + 1.5 * vector)
     assert read("onnxruntime rnn", 1, unit="vcrnn") == 2 * matrix + 51 * vector
     assert read("onnxruntime function", 0.4) == 6 * matrix + 53 * vector
     assert read("onnxruntime function", 0.4, steps=100) == 6 * matrix + 3.5 * vector
-    # At m = 0.4 the mask reaches to 416, which is 26 panels, or a bucket of 512; up to 402 it is 1.
+    # At m = 0.4 the mask reaches to 416, which is 26 panels or a bucket of 512; up to 402 it is 1.
     assert read("onnxruntime bucketed", 0.4) == 6 * 4 * 512**2 + 53 * vector
     assert read("native f32", 0.4) == 6 * 4 * 416**2 + (64 + 3) * vector
     assert read("onnxruntime custom op", 0.4, steps=100) == 6 * 4 * 416**2 + 3.5 * vector
-    # With a table: its row at column 384, and the columns of V from there on.
+    # With a table: its row at column 384, and the columns of V past that.
     row, rest = 4 * 3 * 416, 3 * 416 * (416 - 384)
     assert read("native f32 + table", 0.4) == 3 * 4 * 416**2 + 4 * rest + row + (64 + 3) * vector
     assert read("native int8 + table", 0.4) == 3 * 416**2 + rest + row + 64 * D + 3 * vector
-    # A batch: the kernels take one sequence after the other, ONNX Runtime all at once.
+    # A batch: our kernels process one sequence after the other, ONNX Runtime all at once.
     assert read("native f32", 0.4, batch=3) == 3 * read("native f32", 0.4)
     assert read("onnxruntime gru", 1, batch=3) == read("onnxruntime gru", 1)
 

@@ -1,4 +1,4 @@
-"""`vcdeploy bench train`: what it says follows from what it measured, and its m is the one that was asked for."""
+"""`vcdeploy bench train`: the figures follow from the measurements, and m is as requested."""
 
 import json
 import statistics
@@ -49,7 +49,7 @@ def test_ratios_are_medians_within_rounds() -> None:
     assert second["times"]["ops"] == 0.5 and second["tokens_per_second"] == 25
 
 
-def test_one_share_is_held_by_every_token() -> None:
+def test_one_m_holds_for_every_token() -> None:
     task = training.Task("vcgru", 16, 3, 4, (0.375, 0.375), 1.0, 1, 0)
     _, run = training._layer("ops", task)
     m = run()[1]
@@ -58,5 +58,5 @@ def test_one_share_is_held_by_every_token() -> None:
 
 def test_errors() -> None:
     result = bench("--m", "0.6:0.2")
-    assert result.returncode == 1 and "--m '0.6:0.2' is no range of m" in result.stderr
+    assert result.returncode == 1 and "--m '0.6:0.2' is not a range of m" in result.stderr
     assert bench("--dim", "0").returncode == 2

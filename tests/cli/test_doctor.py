@@ -41,7 +41,7 @@ def test_base_works_here() -> None:
     for name in ("Python", "vcdeploy", "native module", "NumPy", "ONNX"):
         assert found[name]["state"] == "works", found[name]
     for finding in found.values():
-        assert bool(finding["mend"]) == (finding["state"] != "works")
+        assert bool(finding["fix"]) == (finding["state"] != "works")
 
 
 def test_broken_packages_are_told_from_missing_ones(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_broken_packages_are_told_from_missing_ones(tmp_path: Path) -> None:
     found = findings(result)
 
     def told(name: str) -> tuple[str, str, str]:
-        return found[name]["state"], found[name]["detail"], found[name]["mend"]
+        return found[name]["state"], found[name]["detail"], found[name]["fix"]
 
     assert result.returncode == 0, "what is optional never fails the command"
     assert told("PyTorch") == (
@@ -101,15 +101,15 @@ def test_corpora_folder_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     check = next(check for check in CHECKS if check.name == "corpora folder")
     folder = tmp_path / "corpora"
     monkeypatch.setenv("VCDEPLOY_DATA", str(folder))
-    assert try_here(check) == ("missing", f"{folder} does not exist; the first download makes it")
+    assert try_here(check) == ("missing", f"{folder} does not exist; the first download creates it")
     folder.write_text("a file")
-    assert try_here(check) == ("broken", f"NotADirectoryError: {folder} is no folder")
+    assert try_here(check) == ("broken", f"NotADirectoryError: {folder} is not a folder")
 
 
 def test_the_custom_op_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     check = next(check for check in CHECKS if check.name == "ONNX Runtime op")
     assert try_here(check) == ("works", str(library()))
-    assert check.mend("missing") == 'pip install "vcdeploy[cpu]"'  # only onnxruntime itself can be missing
+    assert check.fix("missing") == 'pip install "vcdeploy[cpu]"'  # only onnxruntime itself can be missing
     monkeypatch.setattr(module, "library", lambda: None)
     state, detail = try_here(check)
     assert state == "missing" and "not found" in detail and "densely" in detail
@@ -119,7 +119,7 @@ def test_the_plugin_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     check = next(check for check in CHECKS if check.name == "TensorRT plugin")
     monkeypatch.setattr(plugin_files, "library", lambda: None)
     assert try_here(check) == ("missing", "not built: exports for TensorRT get no engine")
-    assert check.mend("missing") == "vcdeploy plugin build"
+    assert check.fix("missing") == "vcdeploy plugin build"
     (tmp_path / "wrong.so").write_text("no library")
     monkeypatch.setattr(plugin_files, "library", lambda: tmp_path / "wrong.so")
     state, detail = try_here(check)
@@ -138,7 +138,7 @@ def test_table_prints_commands_as_they_are_typed(monkeypatch: pytest.MonkeyPatch
     # As a user calls it: a command keeps the help option that it was given first, -h comes from the group.
     result = CliRunner().invoke(main, ["doctor"])
     assert result.exit_code == 0
-    assert finding.mend in result.output, "square brackets are not rich's markup"
+    assert finding.fix in result.output, "square brackets are not rich's markup"
 
 
 def test_every_optional_package_has_a_line() -> None:

@@ -186,8 +186,8 @@ def test_a_failed_check_is_in_the_json(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "options", "said"),
     [
-        ("crnn", [], "crnn is a baseline for training only and has no export"),
-        ("gru", ["--bucketed"], "--bucketed skips inactive dimensions, and gru has none: leave it out"),
+        ("crnn", [], "crnn is a training-only baseline and cannot be exported"),
+        ("gru", ["--bucketed"], "--bucketed skips inactive dimensions, but gru has none: leave it out"),
         ("vcgru", ["--opset", "99"], "--opset must be 18 to"),
     ],
 )
@@ -203,7 +203,7 @@ def test_wrong_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "bad.safetensors").write_bytes(b"not one")
     result = run(tmp_path / "bad.safetensors")
     assert result.exit_code == 1
-    assert "is not a whole vcdeploy checkpoint" in result.stderr
+    assert "is not a complete vcdeploy checkpoint" in result.stderr
 
 
 def test_a_place_that_cannot_be_written(folder: Path) -> None:

@@ -180,7 +180,7 @@ def test_tensorrt_that_builds_the_function_instead_is_refused(
     monkeypatch.setattr(stand_in.OnnxParser, "plugin_is_taken", False)
     result = run(source, "--trt", "--bundle", tmp_path / "out")
     assert result.exit_code == 1
-    assert "made 0 plugin layers of the model's 2: it would compute densely" in result.stderr
+    assert "created 0 plugin layers for the model's 2: it would compute densely" in result.stderr
     assert not (tmp_path / "out" / "model.plan").exists()
 
 
@@ -215,8 +215,8 @@ def test_a_plugin_that_tensorrt_can_not_load(source: Path, monkeypatch: pytest.M
         (["--trt", "--bucketed"], "--bucketed is for runtimes without our kernels"),
         (["--trt", "--precision", "int8"], "--trt takes --precision f32 or f16, not int8"),
         (["--trt", "-o", "x.onnx"], "--trt writes a folder: name it with --bundle"),
-        (["--trt", "--steps", "9:1:2"], "--steps '9:1:2' is no range: give MIN:OPT:MAX"),
-        (["--trt", "--batch", "4"], "--batch '4' is no range"),
+        (["--trt", "--steps", "9:1:2"], "--steps '9:1:2' is not a range: give MIN:OPT:MAX"),
+        (["--trt", "--batch", "4"], "--batch '4' is not a range"),
         (["--batch", "1:1:4"], "--batch is for a TensorRT engine: add --trt"),
     ],
 )
@@ -265,7 +265,7 @@ def test_exported_files_that_will_not_do(source: Path, tmp_path: Path) -> None:
         assert result.exit_code == 1 and said in result.stderr
     (tmp_path / "foreign.onnx").write_bytes(b"no ONNX at all")
     result = run(tmp_path / "foreign.onnx", "--trt")
-    assert result.exit_code == 1 and "is not a whole ONNX file" in result.stderr
+    assert result.exit_code == 1 and "is not a complete ONNX file" in result.stderr
     graph = onnx.helper.make_graph([], "foreign", [], [])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "foreign.onnx")
     result = run(tmp_path / "foreign.onnx", "--trt")

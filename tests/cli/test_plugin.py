@@ -83,7 +83,7 @@ def test_build_and_path(tools: Callable[..., Path], tmp_path: Path, sources: Pat
 def test_an_architecture_that_is_none(arch: str, tools: Callable[..., Path]) -> None:
     log = tools()
     result = run("build", "--arch", arch)
-    assert result.exit_code == 1 and "which is no architecture: give compute capabilities" in result.stderr
+    assert result.exit_code == 1 and "which is not an architecture: give compute capabilities" in result.stderr
     assert not log.exists()
 
 
@@ -109,7 +109,7 @@ def test_a_build_that_fails_shows_its_end_and_leaves_the_old_library(tools: Call
     tools(2)
     result = run("build")
     assert result.exit_code == 1
-    assert "the plugin did not compile; all of it is in" in result.stderr
+    assert "the plugin did not compile; the full log is" in result.stderr
     assert library.read_text() == "the one of before"
 
 
@@ -133,14 +133,14 @@ def test_a_variable_that_points_nowhere(
     monkeypatch.setenv(variable, "/nowhere/at/all")
     result = run("build")
     assert result.exit_code == 1
-    assert f"{variable} is /nowhere/at/all, and there is no" in result.stderr
+    assert f"{variable} is /nowhere/at/all, but there is no" in result.stderr
 
 
 def test_path_says_how_to_get_it(sources: Path) -> None:
     result = run("path", "--register")
     assert result.exit_code == 1
     assert "which is built only where libnvinfer is found: run `vcdeploy plugin build`" in result.stderr
-    assert "run `vcdeploy plugin build`, which says what it needs" in run("path").stderr
+    assert "run `vcdeploy plugin build`, which lists what it needs" in run("path").stderr
 
 
 def test_the_library_of_the_package_is_found(sources: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_primes_from_files_and_standard_input(models: dict[str, Path], tmp_path:
     assert "both give a prime" in said(run(models["text"], "--prime", "a", "--prime-file", "-"))
     assert "cannot read the prime" in said(run(models["text"], "--prime-file", tmp_path / "none"))
     assert "is not UTF-8: byte 0xFF at offset 1" in said(run(models["text"], "--prime-file", "-", given=b"a\xff"))
-    assert "it can read the rest, with 'E' as 'e'" in said(run(models["text"], "--prime-file", "-", given="thE"))
+    assert "it knows the rest, with 'E' as 'e'" in said(run(models["text"], "--prime-file", "-", given="thE"))
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_primes_from_files_and_standard_input(models: dict[str, Path], tmp_path:
 def test_a_symbol_outside_the_vocabulary(models: dict[str, Path], prime: str, position: str, offered: str) -> None:
     message = said(run(models["text"], "--prime", prime))
     assert re.search(position, message)
-    assert message.endswith(f"the closest it can read: --prime {offered}\n")
+    assert message.endswith(f"the closest it knows: --prime {offered}\n")
 
 
 def test_nothing_to_offer(models: dict[str, Path]) -> None:
-    assert "begin with other symbols" in said(run(models["text"], "--prime", "☃☃"))
+    assert "knows nothing similar: use other symbols" in said(run(models["text"], "--prime", "☃☃"))
 
 
 def test_without_a_prime_a_text_begins_a_line(models: dict[str, Path]) -> None:
@@ -184,7 +184,9 @@ def test_what_can_not_be_asked_for(models: dict[str, Path], tmp_path: Path) -> N
     assert "--meter is for models of music" in said(run(models["text"], "--meter", "6/8"))
     assert "leave out -o" in said(run(models["text"], "--show-compute", "-o", tmp_path / "x"))
     assert "no model at" in said(run(tmp_path / "none"))
-    assert "backend runs a file as it is" in said(run(models["text"], "--backend", "torch", "--precision", "int8"))
+    assert "backend can't change the precision of a file" in said(
+        run(models["text"], "--backend", "torch", "--precision", "int8")
+    )
     music_model = models["music"]
     assert "name a file for it with -o" in said(run(music_model, "--format", "midi"))
     assert "the closest are 6/8" in said(run(music_model, "--meter", "6/16"))

@@ -224,7 +224,7 @@ def test_what_can_not_be_traced(models: dict[str, Path], tmp_path: Path) -> None
     assert "there is no text to read" in said(run(text))
     assert "no model at" in said(run(tmp_path / "none", "--text", "on"))
     assert "has to end in .png, .svg, .html, .json" in said(run(text, "--text", "on", "-o", tmp_path / "a.gif"))
-    assert "backend runs a file as it is" in said(
+    assert "backend can't change the precision of a file" in said(
         run(text, "--text", "on", "--backend", "torch", "--precision", "int8")
     )
     (tmp_path / "file").touch()

@@ -89,7 +89,7 @@ def test_two_runs_of_one_name_do_not_meet(text: Path, tmp_path: Path, here: Call
         assert (tmp_path / "runs" / name / "best.safetensors").exists()
     again = here("train", text, *SMALL, "--out", "runs/small-rnn-16")
     assert again.exit_code == 1
-    assert "holds a run already: continue it with --resume" in again.stderr
+    assert "already holds a run: continue it with --resume" in again.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -212,8 +212,8 @@ def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None
         (["train", "--dim", "0"], "--dim must be at least 1, not 0"),
         (["train", "--setting", "guide"], "--setting guide needs --guide"),
         (["train", "--resume", "nowhere"], "no checkpoint at nowhere"),
-        (["train", "--resume", "torn.safetensors"], "not a whole vcdeploy checkpoint"),
-        (["eval", "torn.safetensors"], "not a whole vcdeploy checkpoint"),
+        (["train", "--resume", "torn.safetensors"], "not a complete vcdeploy checkpoint"),
+        (["eval", "torn.safetensors"], "not a complete vcdeploy checkpoint"),
         (["eval", "nowhere"], "no model at nowhere"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the tests of corpora share: the Irish books, loaded once."""
+"""Shared fixtures of the corpora tests: the Irish books, loaded once."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ def irish() -> Corpus:
 
 @pytest.fixture(scope="session")
 def irish_tunes(irish: Corpus) -> dict[str, list[tuple[str, ...]]]:
-    """The tunes of each split, as symbols without their ends."""
+    """The tunes of each split, as symbols without END."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for split, ids in irish.splits.items():
         ends = [-1, *(i for i, id_ in enumerate(ids.tolist()) if irish.vocab.symbols[id_] == notation.END)]

@@ -1,4 +1,4 @@
-"""The named corpora: their numbers where the data are, and what is said where they are not."""
+"""The named corpora: their sizes if the data is present, and the error messages if it is not."""
 
 import hashlib
 import lzma
@@ -79,7 +79,7 @@ def test_demo_is_python_s_own_topics_whole() -> None:
 
 @pytest.fixture
 def text8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A text8 of 4,000 characters, whose sums the catalogue is made to expect."""
+    """A text8 of 4,000 characters; the catalogue's digests are patched to match."""
     text = "".join(np.random.default_rng(0).choice(list(" abcdefghijklmnopqrstuvwxyz"), 4000))
     whole = replace(catalogue.TEXT8, digest="sha1:" + hashlib.sha1(text.encode()).hexdigest())
     prefix = replace(catalogue.TEXT8_PREFIX, digest="sha256:" + hashlib.sha256(text[:1000].encode()).hexdigest())
@@ -127,7 +127,7 @@ def test_other_contents_under_a_known_name(tmp_path: Path) -> None:
         (tmp_path / f"ptb/ptb.{split}.txt.xz").write_bytes(lzma.compress(b"not the treebank\n" * 100))
     with pytest.raises(VcdeployError, match=r"ptb.train.txt.xz is not the ptb/ptb.train.txt .* sha256 is"):
         load("ptb", data_dir=tmp_path)
-    assert load(str(tmp_path / "ptb/ptb.train.txt.xz")).kind == "text"  # as its advice says
+    assert load(str(tmp_path / "ptb/ptb.train.txt.xz")).kind == "text"  # as the error message suggests
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Boundaries and classes: what each position of a corpus is, checked by eye on short sequences."""
+"""Boundaries and classes of positions, checked on short sequences."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Fetching, against a server on this machine that does all that servers do."""
+"""Fetching from a local server that reproduces the usual behaviours and failures."""
 
 import hashlib
 import threading
@@ -17,7 +17,7 @@ DIGEST = "sha256:" + hashlib.sha256(BODY).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """`ranges` and `length`: whether it knows of them; `cut`: it hangs up after so many bytes."""
+    """`ranges` and `length`: whether it supports them; `cut`: it closes the connection after this many bytes."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -81,7 +81,7 @@ def test_a_file_arrives_whole(server: Server, tmp_path: Path, length: bool) -> N
 def test_a_broken_transfer_is_told_and_taken_up_again(server: Server, tmp_path: Path) -> None:
     server.cut = 300_000
     target = tmp_path / "file"
-    with pytest.raises(VcdeployError, match=r"broke \(after 300,000 of 1,024,000 bytes\); run again to go on"):
+    with pytest.raises(VcdeployError, match=r"was lost \(after 300,000 of 1,024,000 bytes\); run again to resume"):
         download(server.url(), target, digest=DIGEST)
     assert not target.exists()
     assert part(target).read_bytes() == BODY[:300_000]

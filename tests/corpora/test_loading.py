@@ -1,4 +1,4 @@
-"""Loading a user's own files: what is read, how it is cut, and what every mistake is told."""
+"""Loading a user's own files: what is read, how it is split, and the error message for each mistake."""
 
 import lzma
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_a_symbol_outside_the_vocabulary_is_named(own: Path) -> None:
     message = str(error.value)
     assert f"the train part of {own}" in message
     assert "'é' (U+00E9) at line 1, column 26, which is not among the model's" in message
-    assert "100 such in all" in message
+    assert "100 unknown in all" in message
     assert "--unknown drop" in message
 
 
@@ -177,7 +177,7 @@ def test_files_that_cannot_be_a_corpus(tmp_path: Path, data: bytes, message: str
 def test_a_damaged_xz(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "damaged.txt.xz"
     path.write_bytes(data)
-    with pytest.raises(VcdeployError, match=r"damaged.txt.xz does not unpack"):
+    with pytest.raises(VcdeployError, match=r"damaged.txt.xz cannot be decompressed"):
         load(str(path))
 
 

@@ -1,4 +1,4 @@
-"""ABC to symbols and back: each reading rule on its own, then real tunes, with music21 as the judge."""
+"""ABC to symbols and back: each parsing rule on its own, then real tunes, checked against music21."""
 
 import random
 from fractions import Fraction
@@ -11,7 +11,7 @@ from vcdeploy.music.notation import UnreadableTune, abc_of, key_symbol, meter_sy
 
 
 def body(abc: str, head: str = "M:4/4\nL:1/8\nK:C") -> str:
-    """The symbols of a body, parted by spaces, without the header's."""
+    """The symbols of a body, separated by spaces, without the header's."""
     symbols = parse(f"X:1\n{head}\n{abc}")
     assert notation.role(symbols[0]) == "meter"
     assert notation.role(symbols[1]) == "key"
@@ -67,7 +67,7 @@ def test_only_the_first_voice_is_read() -> None:
 @pytest.mark.parametrize(
     ("head", "abc", "expected"),
     [
-        ("M:2/4\nK:C", "A2", "A"),  # under 3/4 the unit is a sixteenth
+        ("M:2/4\nK:C", "A2", "A"),  # below 3/4 the default unit is a sixteenth
         ("M:3/4\nK:C", "A2", "A2"),
         ("M:4/4\nL:1/16\nK:C", "A2", "A"),
         ("M:4/4\nL:1/4\nK:C", "A2 B/", "A4 B"),
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_said(abc: str) -> None:
 
 
 def test_noise_is_refused_or_survives_the_way_there_and_back() -> None:
-    """Never another error than UnreadableTune, and what is read is read the same from its own page."""
+    """Parsing raises nothing but UnreadableTune, and parsed symbols survive the round trip through ABC."""
     noise = random.Random(0)
     pieces = [
         *"ABCabcg|:[](){}<>-=^_/,'23 \n.zZxy&%!+\\\"~",
@@ -170,7 +170,7 @@ def test_real_tunes_survive_the_way_there_and_back(irish: Corpus, irish_tunes: T
 
 
 def sounding(tune: tuple[str, ...]) -> list[tuple[str, Fraction]]:
-    """Letter with octave ("C4") or "rest", and quarters, of each note, tuplets worked out."""
+    """Letter with octave ("C4") or "rest", and length in quarters, of each note, with tuplets applied."""
     found, left, scale, meter = [], 0, Fraction(1), ""
     for symbol in tune:
         match notation.role(symbol):

@@ -1,4 +1,4 @@
-"""Collections: how tunes are told apart, that none is in two splits, and The Session's two formats."""
+"""Collections of tunes: title keys, splits that share no tune, and The Session's two formats."""
 
 import csv
 import json
@@ -55,7 +55,7 @@ def test_no_tune_of_the_irish_books_is_in_two_splits(
     assert len(irish.vocab) == CATALOGUE["irish"].symbols
     split_with = {tune: split for split, found in irish_tunes.items() for tune in found}
     assert len(split_with) == sum(map(len, irish_tunes.values()))  # no tune twice, in one split or two
-    # The books read again, for the titles that the corpus has no more.
+    # Read the books again for the titles, which the corpus does not keep.
     folder = irish_folder()
     assert folder
     paths = [path for book in tunes.IRISH_BOOKS for path in sorted((folder / book).glob("*.abc"))]
@@ -118,7 +118,7 @@ ROWS = [
         "type": "jig",
         "meter": "6/8",
         "mode": "Gmajor",
-        "abc": f"|:{''.join('Gc'[int(bit)] for bit in f'{i:09b}')}A c>de|\r\n\r\nd2B AFD:|",  # i, sung
+        "abc": f"|:{''.join('Gc'[int(bit)] for bit in f'{i:09b}')}A c>de|\r\n\r\nd2B AFD:|",  # the bits of i as notes
     }
     for i in range(300)
 ]
@@ -157,7 +157,7 @@ def test_a_dump_of_the_session(dump: Path) -> None:
     tune_ids = {split: {i // 3 for i in numbers} for split, numbers in settings.items()}
     assert all(settings[split] for split in settings)
     assert len(set.union(*tune_ids.values())) == sum(map(len, tune_ids.values()))  # in one split each
-    by_path = load(str(dump))  # one's own collection, however small, keeps its rare symbols
+    by_path = load(str(dump))  # a user's own collection keeps its rare symbols
     assert by_path.left_out == {"unreadable": 2, "same as another": 1, "rare symbol": 0}
     assert "^^g'17" in by_path.vocab.symbols
 
@@ -170,7 +170,7 @@ def test_a_dump_of_the_session(dump: Path) -> None:
         (
             "tunes.csv",
             "tune_id,name\n1,One\n",
-            "a row lacks 'setting_id'; it has columns tune_id, setting_id",
+            "a row lacks 'setting_id'; expected columns tune_id, setting_id",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Vocabularies: ids and back, for text, bits and music, and what is refused."""
+"""Vocabularies: encoding and decoding of text, bits and music, and invalid input."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,8 @@ def test_unknown_character_is_named_with_its_place(character: str) -> None:
     with pytest.raises(VcdeployError) as error:
         Vocabulary("\nab").encode(f"ab\nba{character}a{character}")
     assert f"{character!r} (U+{ord(character):04X}) at line 2, column 3, is not among" in str(error.value)
-    assert str(error.value).endswith("nor are 1 after it; write without them")
-    with pytest.raises(VcdeployError, match=r"of this vocabulary; write without it$"):
+    assert str(error.value).endswith("nor are 1 after it; remove them")
+    with pytest.raises(VcdeployError, match=r"of this vocabulary; remove it$"):
         Vocabulary("\nab").encode(f"a{character}b")
 
 
@@ -61,7 +61,7 @@ def test_bits_are_most_significant_first_with_their_buffer(buffer: int) -> None:
 def test_bits_drop_a_partial_byte_and_replace_what_is_not_utf8() -> None:
     vocab = Vocabulary("01", "bits", 8)
     ids = vocab.encode("AB")
-    assert vocab.decode(ids[:-8]) == "AB"  # the buffer of the last byte may lack
+    assert vocab.decode(ids[:-8]) == "AB"  # the buffer of the last byte may be missing
     assert vocab.decode(ids[:-9]) == "A"
     assert vocab.decode(ids[:7]) == ""
     assert Vocabulary("01", "bits").decode([1] * 8 + [0, 1, 0, 0, 0, 0, 0, 1]) == "\ufffdA"

@@ -1,4 +1,4 @@
-"""Checkpoints to export, with weights that have never been trained."""
+"""Untrained checkpoints to export."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The bucketed form: PyTorch's numbers at every size of prefix, and nothing read past the prefix."""
+"""The bucketed form: PyTorch's results at every prefix size, and nothing read past the prefix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ def run(runtime: str, model: ModelProto, tokens: NDArray[np.int64], state: NDArr
 
 
 def with_m(checkpoint: Checkpoint, m: float) -> Checkpoint:
-    """m near `m` in both layers, moved a little by what is read."""
+    """The checkpoint changed so that m stays near `m` in both layers and depends only slightly on the input."""
     for layer in range(2):
         for part in ("u", "v"):
             checkpoint.model[f"unit.layers.{layer}.{part}"] *= 0.1
@@ -70,7 +70,7 @@ def test_numbers_of_pytorch_in_every_bucket(unit: str, m: float, runtime: str, m
     results = run(runtime, model, tokens, state)
     fractions = [torch.from_numpy(results[2]), wanted[2]]
     assert torch.equal(*(active(m, DIM, SHARPNESS, 1e-3) for m in fractions)), "a flip: give this test other tokens"
-    # As for the function bodies: √(2D) rounding units in a sum, sharpness·D/2 through the mask, a step and layer.
+    # As for the function bodies: √(2D) rounding units in a sum, sharpness·D/2 through the mask, per step and layer.
     tolerance = 8 * 2.0**-24 * 2 * 4 * ((2 * DIM) ** 0.5 + SHARPNESS * DIM / 2)
     for got, one in zip(results, wanted, strict=True):
         assert np.abs(got - one.numpy()).max() <= tolerance
@@ -105,7 +105,7 @@ def test_nan_stays_in_its_sequence(unit: str, runtime: str, make_checkpoint: Mak
     state[0, 1, 7] = np.nan
     logits, after, m = run(runtime, model, tokens, state)
     assert np.isnan(m[:, 1]).all() and np.isnan(after[:, 1]).any(-1).all() and np.isnan(logits[:, 1]).all()
-    # The other sequence meets a larger bucket now: the same sums, in another order.
+    # The other sequence now uses a larger bucket: the same sums in another order.
     tolerance = 8 * 2.0**-24 * 2 * 3 * ((2 * DIM) ** 0.5 + SHARPNESS * DIM / 2)
     for got, one in zip((logits[:, 0], after[:, 0], m[:, 0]), (each[:, 0] for each in wanted), strict=True):
         assert np.abs(got - one).max() <= tolerance

@@ -1,4 +1,4 @@
-"""The function bodies in stock runtimes, held to the reference; and attaching them to a model."""
+"""The function bodies in stock runtimes, compared with the reference; and attaching them to a model."""
 
 import math
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ RUNTIMES = ["onnxruntime", "reference"]
 
 
 def op_node(unit: str, sharpness: float) -> onnx.NodeProto:
-    """The node as it stands in an exported file."""
+    """The node as in an exported file."""
     attributes = op_attributes(sharpness, EPSILON)
     return helper.make_node(unit.upper(), op_inputs(unit), op_outputs(unit), domain=DOMAIN, **attributes)
 
 
 def model_of(unit: str, D: int, sharpness: float, kind: int = TensorProto.FLOAT, opset: int = 18) -> ModelProto:
-    """Everything the op reads is an input of the model, everything it writes an output."""
+    """A model of one op, whose inputs and outputs are those of the model."""
     G = GATES[unit]
     shapes: dict[str, list[Any]] = {
         "X": ["T", "B", D], "H0": ["B", D], "U": [G * D, D], "V": [G * D, D], "u": [D], "v": [D], "b": [1],
@@ -47,10 +47,10 @@ def model_of(unit: str, D: int, sharpness: float, kind: int = TensorProto.FLOAT,
 
 
 def run(runtime: str, model: ModelProto, tensors: Sequence[Tensor]) -> Arrays:
-    """The outputs in stock ONNX Runtime, or in onnx's own evaluator; neither has a library of ours."""
+    """The outputs in stock ONNX Runtime or in onnx's own evaluator, both without our library."""
     feed = {each.name: tensor.numpy() for each, tensor in zip(model.graph.input, tensors, strict=True)}
     if runtime == "reference":
-        with np.errstate(all="ignore"):  # its sigmoid overflows on the way to the right number
+        with np.errstate(all="ignore"):  # its sigmoid overflows internally, but the result is right
             return list(ReferenceEvaluator(model).run(None, feed))
     import onnxruntime
 
@@ -61,15 +61,15 @@ def run(runtime: str, model: ModelProto, tensors: Sequence[Tensor]) -> Arrays:
 
 
 def single(value: float) -> float:
-    """`value` as the float32 that an ONNX attribute keeps."""
+    """`value` rounded to float32, as an ONNX attribute stores it."""
     return float(np.float32(value))
 
 
 def bound(case: Case, unit: float) -> float:
-    """How far two right answers of one rounding unit may lie apart, free-running.
+    """How far two correct free-running results with the same rounding unit may differ.
 
-    A step sums 2D products of size 1/√D or so: √(2D)·unit. An error of δ in m moves the mask by at most
-    sharpness·D·δ/4, and h by twice that; T steps add up. 8: the activations of a runtime err by a few units, too.
+    A step sums 2D products of size about 1/√D: √(2D)·unit. An error of δ in m moves the mask by at most
+    sharpness·D·δ/4, and h by twice that; T steps add up. 8: activations also have errors of a few units.
     """
     return float(8 * unit * case.T * ((2 * case.D) ** 0.5 + case.sharpness * case.D / 2))
 
@@ -86,9 +86,9 @@ def reference(case: Case, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def given_m(case: Case, inputs: list[Tensor], m: Tensor) -> tuple[Tensor, ...]:
-    """The reference in float64 with its fractions m [T, B] given: u and v are 0, and b takes m's logit.
+    """The reference in float64 with prescribed fractions m [T, B]: u and v are 0, and b is m's logit.
 
-    Its own m comes with it, computed from its states as the scheduler would.
+    It also returns the m that the scheduler would compute from its states.
     """
     X, h, U, V, u, v, b, *cell = (each.double() for each in inputs)
     settings = single(case.sharpness), single(EPSILON)
@@ -123,7 +123,7 @@ def test_float32_equals_the_reference(case: Case, runtime: str) -> None:
     m = torch.from_numpy(results[2])
     settings = case.D, case.sharpness, EPSILON
     if not torch.equal(active(m, *settings), active(wanted[2], *settings)):
-        wanted = given_m(case, inputs, m)  # a step at the edge of the threshold fell on the other side
+        wanted = given_m(case, inputs, m)  # rounding moved a step across the mask's threshold
     for got, one in zip(results, wanted, strict=True):
         assert got.dtype == np.float32
         assert np.abs(got - one.numpy()).max() <= bound(case, 2.0**-24)
@@ -131,7 +131,7 @@ def test_float32_equals_the_reference(case: Case, runtime: str) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.D == 97], ids=str)
 def test_given_m_is_the_reference(case: Case) -> None:
-    """The comparison above rests on it."""
+    """The comparison above relies on this."""
     inputs = case.inputs()
     wanted = reference(case, inputs)
     for one, other in zip(given_m(case, inputs, wanted[2]), wanted, strict=True):

@@ -1,4 +1,4 @@
-"""The exported graph: names, types and metadata as designed, and the numbers of PyTorch in stock runtimes."""
+"""The exported graph: names, types and metadata as designed, and PyTorch's results in stock runtimes."""
 
 import json
 from collections.abc import Callable
@@ -128,8 +128,8 @@ def test_numbers_of_pytorch(
     state = np.tanh(draw.standard_normal((rows, shape[1], dim))).astype(np.float32)
     with torch.no_grad():
         wanted = checkpoint.build()(torch.from_numpy(tokens), torch.from_numpy(state))
-    # 2^-24, the rounding unit: √(2D) of it in a sum, sharpness·D/2 of it through the mask, once a step and layer; the
-    # embedding is of size 1, and the output layer sums once more.
+    # 2^-24 is the rounding unit: √(2D) of it in a sum, sharpness·D/2 of it through the mask, per step and layer; the
+    # embedding is of size 1, and the output layer adds one more sum.
     tolerance = 8 * 2.0**-24 * 2 * shape[0] * ((2 * dim) ** 0.5 + 0.7 * dim / 2)
     for name, got, one in zip(
         ("logits", "state", "compute"), run(runtime, build(checkpoint), tokens, state), wanted, strict=True
@@ -153,7 +153,7 @@ def test_every_opset_passes_the_checks(unit: str, opset: int, make_checkpoint: M
 
 def test_every_unit_is_either_exported_or_refused(make_checkpoint: MakeCheckpoint) -> None:
     assert {*VARIABLE, *DENSE, "crnn"} == set(UNITS)
-    with pytest.raises(VcdeployError, match="crnn is a baseline for training only and has no export"):
+    with pytest.raises(VcdeployError, match="crnn is a training-only baseline and cannot be exported"):
         build(make_checkpoint("crnn", layers=1))
 
 
@@ -185,5 +185,5 @@ def test_weights_that_are_not_finite(make_checkpoint: MakeCheckpoint) -> None:
 def test_weights_that_do_not_fit_the_description(make_checkpoint: MakeCheckpoint) -> None:
     checkpoint = make_checkpoint("vcgru")
     checkpoint.config["dim"] = 41
-    with pytest.raises(VcdeployError, match="do not fit"):
+    with pytest.raises(VcdeployError, match="do not match its description"):
         build(checkpoint)

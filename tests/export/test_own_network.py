@@ -1,4 +1,4 @@
-"""A network of one's own with a vcdeploy unit inside: torch.onnx.export gives the op, one call its body."""
+"""Export of a user's network that contains a vcdeploy unit: torch.onnx.export, then attach_functions."""
 
 import warnings
 from typing import Any
@@ -21,7 +21,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 
 class Classifier(nn.Module):
-    """Readings [T, B, 5] to one of four classes, from the last output of the unit."""
+    """Classifies readings [T, B, 5] into four classes from the last output of the unit."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def test_attached_it_runs_in_stock_onnx_runtime(
     got = session.run(None, {session.get_inputs()[0].name: readings.numpy()})
     with torch.no_grad():
         wanted = network(readings)
-    # 2^-24, the rounding unit: √(2D) of it in a sum, sharpness·D/2 of it through the mask, once a step and layer.
+    # 2^-24 is the rounding unit: √(2D) of it in a sum, sharpness·D/2 of it through the mask, per step and layer.
     tolerance = 8 * 2.0**-24 * 2 * shape[0] * ((2 * 24) ** 0.5 + 0.8 * 24 / 2)
     for one, other in zip(got, wanted, strict=True):
         assert np.abs(one - other.numpy()).max() <= tolerance

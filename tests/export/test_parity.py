@@ -1,4 +1,4 @@
-"""The check after an export: right files pass, each kind of wrong one does not."""
+"""The check after an export: correct files pass, each kind of wrong file fails."""
 
 import importlib
 import json
@@ -89,7 +89,7 @@ def swap_gates(stacked: NDArray[Any]) -> NDArray[Any]:
 
 
 def slightly(array: NDArray[Any]) -> NDArray[Any]:
-    """A thousandth of one row."""
+    """Changes one row by 0.1 %."""
     array[0] *= 1.001
     return array
 
@@ -130,14 +130,14 @@ def test_wrong_files_do_not_pass(name: str, make_checkpoint: MakeCheckpoint) -> 
     break_(model)
     report = checked(model, checkpoint)
     assert not report.passed
-    if name in ("sharpness", "epsilon"):  # of the op's node: both forms of it in ONNX Runtime go by them
+    if name in ("sharpness", "epsilon"):  # attributes of the op node, which both of its forms in ONNX Runtime use
         wrong = {each.runtime.partition(", ")[2] for each in report.differences if not each.within}
         assert wrong >= {"function body", "custom op"}
     assert not json.loads(json.dumps(report.to_json(), allow_nan=False))["passed"]
 
 
 def test_a_sequence_that_differs_from_its_steps_does_not_pass(make_checkpoint: MakeCheckpoint) -> None:
-    """Reversed in time, one step is still right: only the run of all steps at once can tell."""
+    """With time reversed, a single step is still right: only a run over all steps at once shows the error."""
     checkpoint = make_checkpoint("gru", 40, 1)
     model = build(checkpoint)
     set_attribute_of_direction(model)

@@ -1,4 +1,4 @@
-"""Stored weights: how large, how exact, and what a runtime makes of them."""
+"""Stored weights: their size, their accuracy, and their use in a runtime."""
 
 from collections.abc import Callable
 
@@ -57,7 +57,7 @@ def test_matrices_are_rounded_and_vectors_are_not(precision: str, make_checkpoin
 def test_bf16_rounds_as_pytorch_does() -> None:
     draw = np.random.default_rng(0)
     array = (draw.standard_normal((64, 64)) * 10.0 ** draw.integers(-30, 30, (64, 64))).astype(np.float32)
-    array[0, :4] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, -0.0, 2.0**-130]  # ties to even, both ways; -0; a subnormal number
+    array[0, :4] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, -0.0, 2.0**-130]  # ties to even, both ways; -0; a subnormal
     weights = Weights(Nodes(), "bf16")
     weights.add("W", array)
     wanted = torch.from_numpy(array).bfloat16().view(torch.int16).numpy()

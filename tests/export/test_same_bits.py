@@ -1,4 +1,4 @@
-"""int8 has the same bits on every backend (docs/design.md, section 2)."""
+"""int8 gives the same bits on every backend (docs/design.md, section 2)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ SQUASHING = Path(__file__).parents[2] / "plugins" / "cpu" / "kernels" / "activat
 
 
 def lively(checkpoint: Checkpoint) -> Checkpoint:
-    """Weights large enough that m, and with it a, differs much from step to step, and that tanh gets to its ends."""
+    """Weights large enough that m, and thus a, varies widely between steps, and that tanh saturates."""
     draw = torch.Generator().manual_seed(5)
     for name, weight in checkpoint.model.items():
         if name.endswith((".u", ".v")):
@@ -46,7 +46,7 @@ def lively(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def backends(checkpoint: Checkpoint, bucketed: bool) -> Iterator[tuple[str, Any, int]]:
-    """A name, a runtime of the same int8 file, and how many steps to try."""
+    """Yields a name, a runtime of the same int8 file, and the number of steps to run."""
     model = build(checkpoint, precision="int8", bucketed=bucketed)
     content, config = model.SerializeToString(), checkpoint.config
     yield "evaluator", parity.ReferenceRuntime(model), 3
@@ -96,7 +96,7 @@ def test_every_backend_has_the_same_bits(
 
 def test_the_squashing_functions_are_close_bounded_and_keep_nan() -> None:
     near = np.float32(6.5).view(np.int32), np.float32(7).view(np.int32)
-    every = np.arange(*near, dtype=np.int32).view(np.float32)  # around where tanh reaches 1: every float there is
+    every = np.arange(*near, dtype=np.int32).view(np.float32)  # every float near the point where tanh reaches 1
     x = np.concatenate([np.linspace(-9, 9, 1_000_001, dtype=np.float32), every, -every])
     tanh, sigmoid = (f(torch.from_numpy(x)).numpy() for f in (int8.tanh, int8.sigmoid))
     wide = x.astype(np.float64)

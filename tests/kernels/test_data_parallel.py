@@ -1,4 +1,4 @@
-"""A unit in DistributedDataParallel: two processes with half a batch each have the whole batch's gradients."""
+"""Units in DistributedDataParallel: two processes with half a batch each get the gradients of the whole batch."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from vcdeploy.units import VCGRU, VCLSTM, VCRNN
 
 UNITS = {"vcrnn": VCRNN, "vcgru": VCGRU, "vclstm": VCLSTM}
 
-# It leaves without Python's end, which threads of gloo that DistributedDataParallel keeps alive may not survive
-# (vcdeploy/training/distributed.py).
+# The script ends with os._exit: gloo threads that DistributedDataParallel keeps alive may crash at interpreter exit
+# (see vcdeploy/training/distributed.py).
 SCRIPT = """
 import os, sys
 import torch

@@ -1,4 +1,4 @@
-"""The torch.library ops: held to the reference, and one node to torch.compile and torch.export."""
+"""The torch.library ops: compared with the reference, and a single node in torch.compile and torch.export."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ OPS = kernels.OPS
 MODULES = {"vcrnn": VCRNN, "vcgru": VCGRU, "vclstm": VCLSTM}
 
 
-# Batches that are sorted, and more tokens than the kernels take at a time.
+# Batches large enough to be sorted, and more tokens than the kernels process at a time.
 WIDE = [
     Case(unit, T, B, D, level, sharpness)
     for unit in GATES
@@ -30,19 +30,19 @@ WIDE = [
 
 @pytest.fixture(params=["native", "PyTorch"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which of the two ways through the ops is taken."""
+    """The implementation of the ops under test."""
     if request.param == "PyTorch":
         monkeypatch.setattr(native, "FAULT", "switched off")
     else:
-        for name in REFERENCE:  # so that a test of the one can't pass by way of the other
+        for name in REFERENCE:  # so that a test of native can't pass with the PyTorch path
             monkeypatch.setattr(gradients, f"{name}_backward", None)
         assert native.FAULT is None
     return str(request.param)
 
 
 def rounding(case: Case, dtype: torch.dtype) -> float:
-    """The same sums in another order: rounding of sums of up to T·B·D products, and through the slope of the mask,
-    sharpness·D/4, in all that passes m."""
+    """Error bound for sums in another order: rounding of sums of up to T·B·D products, amplified by the slope of the
+    mask, sharpness·D/4, in everything that depends on m."""
     return torch.finfo(dtype).eps * case.T * (case.B * case.D) ** 0.5 * (1 + case.sharpness * case.D / 4)
 
 
@@ -175,7 +175,7 @@ def test_gradients_repeat_and_second_derivatives_are_refused(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", GATES)
 def test_infinite_bias_is_the_references_in_both_passes(unit: str) -> None:
-    """All that goes into the backward pass is finite but b: it must not look for gates that no kernel made."""
+    """Only b is not finite: the backward pass must not read gates that the forward pass did not write."""
     inputs = Case(unit, 3, 2, 7, "ragged", 1.0).inputs()
     inputs[6].fill_(torch.inf)
     results = []
@@ -190,8 +190,8 @@ def test_infinite_bias_is_the_references_in_both_passes(unit: str) -> None:
 @pytest.mark.parametrize("unit", GATES)
 @pytest.mark.parametrize("where", ["X", "H0", "U", "V past what is active", "u", "b", "dY"])
 def test_nan_spreads_as_in_the_reference(unit: str, where: str) -> None:
-    """Forward to the same places. Backward at least to the same: autograd leaves out the branch of a where() that was
-    not taken, the written-out gradients multiply it by 0."""
+    """NaNs are in the same places forward, and at least in the same places backward: autograd skips the unused branch
+    of a where(), the explicit gradients multiply it by 0."""
     case = Case(unit, 4, 3, 40, "zero" if "past" in where else "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     place = {"X": 0, "H0": 1, "U": 2, "V past what is active": 3, "u": 4, "b": 6}.get(where)
@@ -239,6 +239,6 @@ def test_inputs_need_not_be_contiguous(unit: str) -> None:
     results = []
     for inputs in (plain, apart):
         Y, _, M, *_ = OPS[unit](*inputs, 1.0, EPSILON)
-        results.append([Y, *torch.autograd.grad(Y.sum() + M.sum(), inputs)])  # an expanded gradient, too
+        results.append([Y, *torch.autograd.grad(Y.sum() + M.sum(), inputs)])  # also tests an expanded gradient
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)

@@ -1,4 +1,4 @@
-"""The custom ops as sessions of ONNX Runtime, for the tests: one node, its weights constant or not."""
+"""ONNX Runtime sessions with one custom-op node, whose weights are constant or inputs."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ WEIGHTS = slice(2, 7)  # U, V, u, v, b among the inputs
 
 
 def need_library() -> str:
-    """Path of the library. Every build makes it: a test that finds none fails."""
+    """Path of the library. Every build produces it, so a missing one is a failure."""
     pytest.importorskip("onnxruntime")
     path = library()
     assert path is not None, f"the custom-op library is missing: {HOW_TO_BUILD}"
@@ -26,9 +26,10 @@ def need_library() -> str:
 def op_model(
     unit: str, inputs: list[Tensor], *, constant: bool = True, outputs: list[str] | None = None, **attributes: Any
 ) -> onnx.ModelProto:
-    """A graph of one node, without a function body. constant: the weights are initializers, else graph inputs.
+    """A graph of one node, without a function body.
 
-    outputs: by default all; an empty name leaves one out. attributes: other than the op's own; None for none.
+    constant: the weights are initializers, else graph inputs. outputs: all by default; an empty name omits one.
+    attributes: override or add to those of the op; None removes one.
     """
     names = op_inputs(unit)
     outputs = op_outputs(unit) if outputs is None else outputs
@@ -59,7 +60,7 @@ def op_model(
 
 
 class OpSession:
-    """A session of op_model with the library. optimise: the graph, as sessions do by default. entries: its settings."""
+    """A session with the library. optimise: whether to optimise the graph (the default). entries: session settings."""
 
     def __init__(self, model: onnx.ModelProto, optimise: bool = True, /, **entries: str) -> None:
         import onnxruntime
@@ -68,7 +69,7 @@ class OpSession:
         options.intra_op_num_threads = 1
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4  # what fails here fails on purpose
+        options.log_severity_level = 4  # failures are expected in these tests
         for name, value in entries.items():
             options.add_session_config_entry(f"vcdeploy.{name}", value)
         options.register_custom_ops_library(need_library())
@@ -76,7 +77,7 @@ class OpSession:
         self.names = [each.name for each in self.session.get_inputs()]
 
     def run(self, unit: str, inputs: list[Tensor]) -> list[Tensor]:
-        """All inputs of the op; those that are constant are not passed on."""
+        """Run the op. inputs: all inputs of the op; constant ones are not passed to the session."""
         feed = {name: each.numpy() for name, each in zip(op_inputs(unit), inputs, strict=True) if name in self.names}
         return [torch.from_numpy(each) for each in self.session.run(None, feed)]
 

@@ -1,4 +1,4 @@
-"""The CUDA kernels of plugins/tensorrt under plugins/emulator: built once for the tests, called through ctypes."""
+"""The CUDA kernels of plugins/tensorrt in the emulator (plugins/emulator), built once and called through ctypes."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).parents[2]
 PATHS = ("block", "cluster", "grid")
-# of U and V; of all else; of sums, the scheduler and the state within a call
+# type of U and V, type of all other tensors
 TYPES: dict[str, tuple[type[np.floating[Any]], type[np.floating[Any]]]] = {
     "f32": (np.float32, np.float32),
     "half-weights": (np.float16, np.float32),
@@ -32,12 +32,12 @@ BARRIERS = re.findall(r"^    (\w+), +// ", ENUM, re.MULTILINE)
 
 
 class EmulatorFault(Exception):
-    """The kernel did what on a GPU would hang or be undefined."""
+    """The kernel did something that would hang or be undefined on a GPU."""
 
 
 @cache
 def library() -> Any:
-    """The emulator, compiled where sources have changed since the last time."""
+    """The emulator, recompiled if its sources have changed."""
     cmake, ninja, compiler = (shutil.which(each) for each in ("cmake", "ninja", os.environ.get("CXX", "c++")))
     if not (cmake and ninja and compiler):
         pytest.skip("needs cmake, ninja and a C++ compiler to build the emulator")
@@ -52,22 +52,22 @@ def library() -> Any:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched. teams: of members blocks each (grid; else one a sequence)."""
+    """How a kernel is launched. teams: number of teams of `members` blocks (grid only; otherwise one per sequence)."""
 
     path: str = "block"
     types: str = "f32"
     threads: int = 64
     members: int = 3
-    teams: int = 0  # 0: one a sequence
-    alone: int = 0  # grid: with at most so many dimensions one block goes on by itself
-    wide: bool = True  # 16 bytes of weights at a time where D allows it
-    on_chip: bool = True  # grid: the vectors in shared memory, or in the workspace
+    teams: int = 0  # 0: one per sequence
+    alone: int = 0  # grid: up to this many active dimensions, one block continues alone
+    wide: bool = True  # load weights 16 bytes at a time if D allows it
+    on_chip: bool = True  # grid: vectors in shared memory; False: in the workspace
     seed: int = 1
-    without: tuple[str, str] | None = None  # a barrier to leave out: scope and name
+    without: tuple[str, str] | None = None  # a barrier to omit: scope and name
 
 
 def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any] | None], list[NDArray[Any]]]:
-    """T, B, D; X, H0, U, V, u, v, b, C0, Y, H, M, C, None where a unit has none; and of them the outputs, all NaN."""
+    """The sizes T, B, D; the tensors X, H0, U, V, u, v, b, C0, Y, H, M, C (None if absent); the outputs, all NaN."""
     weight, activation = TYPES[types]
     X, H0, U, V, u, v, b, *cell = (
         np.ascontiguousarray(each, weight if k in (2, 3) else activation) for k, each in enumerate(inputs)
@@ -92,7 +92,7 @@ def emulate(
 ) -> tuple[list[NDArray[Any]], set[tuple[str, str]]]:
     """The op's outputs (all NaN before the kernel runs), and the barriers that were passed.
 
-    weight_bytes: to it is added what each block reads of U and V.
+    weight_bytes: the number of bytes each block reads of U and V is added to it.
     """
     sizes, tensors, outputs = _call(inputs, launch.types)
     scope, name = launch.without or ("block", None)
@@ -121,7 +121,7 @@ def emulate(
 
 @dataclass(frozen=True)
 class Plan:
-    """What plugins/tensorrt/plan.h chose."""
+    """A plan chosen by plugins/tensorrt/plan.h."""
 
     path: str
     blocks: int
@@ -134,17 +134,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Gpu:
-    """As far as a plan or a launch depends on it."""
+    """The properties of a GPU that plans and launches depend on."""
 
     multiprocessors: int
     shared_bytes: int
     clusters: bool = False
     cooperative: bool = True
-    compiled_for: int = 90  # the architecture of the kernels' PTX; 0: none that this GPU runs
-    most_of_a_cluster: int = 8  # blocks that fit side by side
+    compiled_for: int = 90  # architecture of the kernels' PTX; 0: none this GPU can run
+    most_of_a_cluster: int = 8  # maximum number of blocks in a cluster
 
     def take(self) -> None:
-        """Make it the one that launches go to; it has given no kernel more shared memory yet."""
+        """Make this the current GPU, with no kernel's shared memory limit raised yet."""
         library().vcdeploy_gpu(
             (ctypes.c_int * 6)(
                 self.multiprocessors,
@@ -178,9 +178,9 @@ def launch(
     seed: int = 1,
     between: int = 0,
 ) -> tuple[list[NDArray[Any]], Plan]:
-    """The op's outputs by plugins/tensorrt/launch.cu on the GPU that was taken, and the plan it made.
+    """The op's outputs from plugins/tensorrt/launch.cu on the current GPU, and its plan.
 
-    between: the dimensions of another layer, which is prepared before this one is launched; 0 for none.
+    between: dimensions of another layer that is prepared before this one is launched; 0 for none.
     """
     sizes, tensors, outputs = _call(inputs, types)
     found, message = (ctypes.c_longlong * 6)(), ctypes.create_string_buffer(300)
@@ -206,9 +206,9 @@ def launch(
 def enqueue(
     case: Case, inputs: list[NDArray[Any]], types: str, epsilon: float, most: tuple[int, int], seed: int = 1
 ) -> list[NDArray[Any]]:
-    """The op's outputs by the plugin itself, from its creator to enqueue, on the GPU that was taken.
+    """The op's outputs from the plugin, from its creator to enqueue, on the current GPU.
 
-    most: T and B of the profile. Needs TensorRT's headers.
+    most: maximum T and B of the profile. Needs TensorRT's headers.
     """
     need_tensorrt()
     _, some, outputs = _call(inputs, types)

@@ -1,5 +1,5 @@
-// A libnvinfer that has a plugin registry and little else: it prints what is registered. For test_tensorrt_plugin.py.
-// FAKE_NVINFER_VERSION in the environment is the version it says it has; unless set, that of the headers.
+// A fake libnvinfer for test_tensorrt_plugin.py: little more than a plugin registry that prints what is registered.
+// The environment variable FAKE_NVINFER_VERSION sets the version it reports; by default that of the headers.
 #include <NvInferRuntime.h>
 
 #include <cstdio>
@@ -37,7 +37,7 @@ struct Registry final : IPluginRegistry {
     bool deregisterCreator(const IPluginCreatorInterface&) noexcept override { return false; }
     IPluginResource* acquirePluginResource(const AsciiChar*, IPluginResource*) noexcept override { return nullptr; }
     int32_t releasePluginResource(const AsciiChar*) noexcept override { return 0; }
-    IPluginCreatorInterface* const* getAllCreatorsRecursive(int32_t*) noexcept { return nullptr; }  // 10.0 has it not
+    IPluginCreatorInterface* const* getAllCreatorsRecursive(int32_t*) noexcept { return nullptr; }  // not in 10.0
 };
 
 }  // namespace

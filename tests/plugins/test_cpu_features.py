@@ -1,4 +1,4 @@
-"""The instruction sets that the native module sees are those the operating system sees."""
+"""The native module detects the same instruction sets as the operating system."""
 
 import ast
 import platform

@@ -1,4 +1,4 @@
-"""The estimates that the kernels' files open with are what their words and the data sheets give (not run on a GPU)."""
+"""The estimates in the kernels' header comments follow from their formulas and the data sheets (not run on a GPU)."""
 
 import math
 import re
@@ -8,20 +8,20 @@ import pytest
 from cases import EPSILON, GATES
 
 KERNELS = Path(__file__).parents[2] / "plugins" / "tensorrt"
-# By the data sheets: clock in GHz, multiprocessors, memory in GB/s, what the L2 cache gives in bytes a clock.
+# From the data sheets: clock in GHz, multiprocessors, memory in GB/s, L2 cache bandwidth in bytes/clock.
 GPUS = {"A100": (1.41, 108, 1555, 5120), "L4": (2.04, 58, 300, math.inf), "H100": (1.98, 132, 3350, math.inf)}
-WIDTH = 64  # bytes a clock from the L2 cache to one multiprocessor
-BARRIER = {"cluster": 0.3, "grid": 1.5}  # microseconds: plan.h's
+WIDTH = 64  # bytes/clock from the L2 cache to one multiprocessor
+BARRIER = {"cluster": 0.3, "grid": 1.5}  # microseconds, as in plan.h
 
 
 def from_l2(size: float, gpu: str, multiprocessors: int) -> float:
-    """Microseconds."""
+    """Time to read size bytes from the L2 cache, in microseconds."""
     clock, _, _, most = GPUS[gpu]
     return size / (min(WIDTH * multiprocessors, most) * clock * 1e3)
 
 
 def cells(path: str, gates: int, D: int) -> list[str]:
-    """A row of the path's table, at m = 0.4 with sharpness 1."""
+    """A row of the path's table, for m = 0.4 and sharpness 1."""
     a = math.floor(0.4 * D + math.log((1 - EPSILON) / EPSILON))
     size = 2 * gates * a * a * 4
     shown = f"{size / 1e6:.3g} MB" if size >= 1e6 else f"{size / 1e3:.3g} KB"

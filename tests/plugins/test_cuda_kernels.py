@@ -1,7 +1,7 @@
-"""The CUDA kernels on a CPU, under the emulator's adversarial schedules, held to the reference (not run on a GPU).
+"""The CUDA kernels on the CPU, with the emulator's adversarial schedules, against the reference (not run on a GPU).
 
-In double they are the reference to 1e-13: what is left is rounding, so the algorithm is right. In float every step is
-within the bounds that roundings give. All paths and schedules then have to give the very same bits.
+In double they agree with the reference to 1e-13, which is rounding, so the algorithm is correct. In float every step is
+within its rounding bounds. All paths and schedules must give the same bits.
 """
 
 import math
@@ -18,14 +18,14 @@ from plugins.bounds import ROUNDING, check_steps
 from plugins.emulated import BARRIERS, KERNELS, PATHS, SCOPES, EmulatorFault, Launch, emulate
 from torch import Tensor
 
-# m: the logit is rounded to a float (|s| m(1-m) ≤ 0.23 roundings of 1), exp is off by two, of which a quarter counts,
-# 1 + … and 1 / … by one each.
+# m: the logit is rounded to a float (|s| m(1-m) ≤ 0.23 roundings of 1), the error of exp is two roundings, of which a
+# quarter counts, and that of 1 + … and 1 / … one each.
 M_ERROR = 3 * ROUNDING
-# e: sharpness as a float, m·D - i and its product are rounded, where they are at most ln(999) = 6.9 large (17 roundings
-# of e^-s, and 2 of exp itself), then 1 + …, 1 / … and the product with h.
+# e: sharpness as a float, m·D - i and their product are rounded, with a magnitude of at most ln(999) = 6.9 (17
+# roundings of e^-s, and 2 of exp itself), then 1 + …, 1 / … and the product with h.
 MASK_ERROR = 24 * ROUNDING
 
-# The ways through the kernels: with several teams to a batch and one, vectors off chip, and one block going on alone.
+# Variants of the kernels: one or several rounds of teams per batch, vectors off chip, and one block continuing alone.
 WAYS = {
     "block": Launch("block"),
     "cluster": Launch("cluster"),
@@ -50,7 +50,7 @@ def first_sequence(inputs: list[Tensor]) -> list[Tensor]:
 
 
 def of_way(way: str, inputs: list[Tensor]) -> list[Tensor]:
-    """A block goes on alone where there is one sequence."""
+    """The inputs for a variant: only one sequence if a block continues alone."""
     return first_sequence(inputs) if way == "grid-alone" else inputs
 
 
@@ -101,7 +101,7 @@ def test_a_sequence_is_its_steps(unit: str, path: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", [case for case in CASES if case.D < 256], ids=str)
 def test_half_is_half_weights_with_rounded_outputs(case: Case, way: str) -> None:
-    """The state within a call is a float; what goes in and out is half."""
+    """Within a call the state is float; inputs and outputs are half."""
     inputs = [each.half().float() for each in of_way(way, case.inputs())]
     half = run(case, inputs, replace(WAYS[way], types="half"))
     wide = run(case, inputs, replace(WAYS[way], types="half-weights"))
@@ -120,7 +120,7 @@ def test_half_weights_are_those_weights_as_floats(unit: str, path: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("unit", GATES)
 def test_weights_past_the_prefix_are_not_read(unit: str, way: str) -> None:
-    """All of them NaN: nothing changes. The prefix is rounded up to 16 bytes of a row."""
+    """Setting them all to NaN changes nothing. The prefix is rounded up to 16 bytes of a row."""
     case = Case(unit, 3, 2, 112, "edge", 1.0)
     inputs = of_way(way, case.inputs(torch.float32))
     launch = replace(WAYS[way], alone=80 if way == "grid-alone" else 0)
@@ -138,7 +138,7 @@ def test_weights_past_the_prefix_are_not_read(unit: str, way: str) -> None:
 @pytest.mark.parametrize("path", ["cluster", "grid"])
 @pytest.mark.parametrize("unit", GATES)
 def test_the_rows_of_any_prefix_are_spread_over_all_blocks(unit: str, path: str) -> None:
-    """With as many warps as a GPU has: were the prefix the rows of some blocks alone, cost would follow a, not a²."""
+    """With as many warps as on a GPU: if only some blocks had rows of the prefix, cost would grow with a, not a²."""
     case = Case(unit, 1, 1, 112, "edge", 1.0)
     inputs = [each.numpy() for each in case.inputs(torch.float32)]
     read = np.zeros(8, np.uint64)
@@ -153,7 +153,7 @@ def test_the_rows_of_any_prefix_are_spread_over_all_blocks(unit: str, path: str)
 @pytest.mark.parametrize("unit", GATES)
 @pytest.mark.parametrize("where", ["X", "H0"])
 def test_nan_in_nan_out(unit: str, path: str, where: str) -> None:
-    """As in the reference: that sequence is NaN from there on, all of it, and no other sequence changes a bit."""
+    """As in the reference, that sequence is entirely NaN from then on, and other sequences are bit-identical."""
     case = Case(unit, 4, 3, 37, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     clean = run(case, inputs, Launch(path))
@@ -178,7 +178,7 @@ def test_infinity_is_what_it_is_in_the_reference(unit: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("unit", GATES)
 def test_every_barrier_that_is_left_out_is_noticed(unit: str, way: str) -> None:
-    """One at a time, those that a right run passes: some schedule gives other bits, or stops at what can't be."""
+    """Omit each barrier in turn: some schedule must give different bits or raise an emulator fault."""
     case = Case(unit, 9 if way == "grid-alone" else 5, 3, 40, "ragged", 1.0)
     inputs = [each.numpy() for each in of_way(way, case.inputs(torch.float32))]
     launch = replace(WAYS[way], alone=24 if way == "grid-alone" else 0)
@@ -193,11 +193,11 @@ def test_every_barrier_that_is_left_out_is_noticed(unit: str, way: str) -> None:
             if not same_bits(got, wanted):
                 break
         else:
-            pytest.fail(f"no schedule noticed that {barrier} was left out")
+            pytest.fail(f"no schedule detected that {barrier} was omitted")
 
 
 def test_together_the_ways_pass_every_barrier_of_the_source() -> None:
-    """Or one of them would be left out nowhere. The kernels' files have no barrier but by these names."""
+    """Otherwise the previous test would miss a barrier. The kernels use no barriers other than the named ones."""
     case = Case("vcgru", 5, 3, 40, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     passed = set()
@@ -211,6 +211,6 @@ def test_together_the_ways_pass_every_barrier_of_the_source() -> None:
         if file.name != "device.cuh":
             assert not re.search(r"__sync|__barrier|\bsync\(|cooperative_groups|\basm\b", source), file.name
         for function, name in re.findall(r"(\w*barrier)<Barrier::(\w+)>\(\)", source):
-            written |= {(each, name) for each in scopes.get(function, SCOPES)}  # `barrier` is any team's own
+            written |= {(each, name) for each in scopes.get(function, SCOPES)}  # `barrier` has the scope of the team
     assert {name for _, name in written} == set(BARRIERS)
     assert passed == written

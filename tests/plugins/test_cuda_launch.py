@@ -1,7 +1,7 @@
-"""plugins/tensorrt/launch.cu, and the plugin, on the emulated GPU: the plan, the launch as CUDA checks it, the kernel.
+"""plugins/tensorrt/launch.cu and the plugin on the emulated GPU: plan, launch with CUDA's checks, kernel.
 
-With the threads, the members and the memory that a real GPU would get; CUDA's part is plugins/emulator/cuda_runtime.cpp
-(not run on a GPU).
+Threads, members and memory are as on a real GPU; plugins/emulator/cuda_runtime.cpp stands in for CUDA (not run on a
+GPU).
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def same_bits(some: list[NDArray[Any]], others: list[NDArray[Any]]) -> bool:
 @pytest.mark.parametrize("types", ["f32", "half-weights", "half"])
 @pytest.mark.parametrize("unit", GATES)
 def test_every_path_is_launched_right(unit: str, types: str) -> None:
-    """The same bits as the kernel alone, for a batch and for one sequence, which may go on in one block."""
+    """The same bits as the kernel alone, for a batch and for one sequence, where one block may continue alone."""
     for B in (3, 1):
         case = Case(unit, 4, B, 40, "ragged", 1.0)
         wanted, _ = emulate(case, arrays(case), Launch("block", types, threads=512), EPSILON)
@@ -60,7 +60,7 @@ def test_without_steps_or_sequences_the_states_are_copied(unit: str, T: int, B: 
 
 @pytest.mark.parametrize("path", ["block", "cluster", "grid"])
 def test_a_small_state_takes_no_shared_memory_from_a_large_one(path: str) -> None:
-    """The permission is the kernel's: more than 48 KB must stay allowed when the next layer needs little."""
+    """The limit is per kernel: more than 48 KB must stay allowed if the next layer needs less."""
     case = Case("vcgru", 1, 1, 1760, "zero", 1.0)
     GPU.take()
     _, plan = launch(case, arrays(case), "half-weights", EPSILON, path, between=7)
@@ -68,7 +68,7 @@ def test_a_small_state_takes_no_shared_memory_from_a_large_one(path: str) -> Non
 
 
 def test_weights_at_any_address() -> None:
-    """16 bytes at a time only where rows begin at multiples of 16."""
+    """Weights are loaded 16 bytes at a time only if their rows are 16-byte aligned."""
     case = Case("vcgru", 3, 2, 64, "ragged", 1.0)
     inputs = arrays(case)
     wanted, _ = emulate(case, inputs, Launch("block", threads=512, wide=False), EPSILON)
@@ -81,7 +81,7 @@ def test_weights_at_any_address() -> None:
     assert same_bits(launch(case, inputs, "f32", EPSILON)[0], wanted)
 
 
-MIDDLING = Case("vcgru", 1, 1, 384, "zero", 1.0)  # a cluster's, where there are any
+MIDDLING = Case("vcgru", 1, 1, 384, "zero", 1.0)  # runs on a cluster if available
 
 
 def test_clusters_are_taken_where_the_gpu_and_the_kernels_have_them() -> None:
@@ -92,13 +92,13 @@ def test_clusters_are_taken_where_the_gpu_and_the_kernels_have_them() -> None:
 @pytest.mark.parametrize(
     "gpu",
     [
-        Gpu(132, 227 << 10, clusters=True, compiled_for=80),  # by a driver, from PTX of an older GPU
-        Gpu(132, 227 << 10, clusters=True, most_of_a_cluster=4),  # a part of a GPU
+        Gpu(132, 227 << 10, clusters=True, compiled_for=80),  # JIT-compiled from PTX for an older GPU
+        Gpu(132, 227 << 10, clusters=True, most_of_a_cluster=4),  # a GPU partition
         Gpu(132, 227 << 10),
     ],
 )
 def test_no_cluster_is_launched_where_none_can_run(gpu: Gpu) -> None:
-    """Compiled for a GPU without clusters, the kernel would stop at once, or (empty) leave the outputs as they were."""
+    """Compiled for a GPU without clusters, the kernel would fail at once or (empty) not write its outputs."""
     gpu.take()
     wanted, _ = launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON, "block")
     got, plan = launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON)
@@ -119,7 +119,7 @@ def test_a_plugin_for_other_gpus_says_so() -> None:
 def test_the_plugin_computes_from_its_creator_to_enqueue(
     unit: str, types: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Built, serialized, created anew, attached; with the workspace it asked for, for no more than the profile's."""
+    """Build, serialize, re-create and attach the plugin, with exactly the workspace it asks for."""
     monkeypatch.setenv("VCDEPLOY_TENSORRT_PATH", path)
     GPU.take()
     for T, B in ((3, 2), (1, 1)):

@@ -1,4 +1,4 @@
-"""Which CUDA kernel runs, with how many blocks: plugins/tensorrt/plan.h, for GPUs by their data sheets."""
+"""The choice of CUDA kernel and number of blocks (plugins/tensorrt/plan.h), for GPUs as in their data sheets."""
 
 import pytest
 from cases import GATES
@@ -45,12 +45,12 @@ def test_every_plan_fits_the_gpu(gates: int, gpu: Gpu, wanted: str) -> None:
             assert best.shared_bytes <= gpu.shared_bytes
             assert best.path == wanted.removesuffix("-off-chip") or wanted == "automatic"
             assert not (best.on_chip and wanted == "grid-off-chip")
-            if best.path == "grid":  # all of its blocks are there at once; one has to go alone only by itself
+            if best.path == "grid":  # all blocks are resident; one continues alone only for a single sequence
                 assert 1 <= best.members <= best.blocks <= gpu.multiprocessors and best.blocks % best.members == 0
                 assert best.alone <= (D if B == 1 else 0)
             else:
                 assert best.blocks == B * best.members and best.alone == 0
-            if not best.on_chip:  # rooms for as many blocks lie behind what is exchanged
+            if not best.on_chip:  # the vectors of each block follow the exchanged data
                 rooms = best.workspace_bytes - B * 4 * (4 * ((D + 7) // 8 * 8) + 8)
                 assert rooms >= best.blocks * 4 * (7 if gates == 3 else 4) * D
     assert bool(refused) == (wanted in ("block", "cluster"))

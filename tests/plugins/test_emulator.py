@@ -1,4 +1,4 @@
-"""The emulator notices what it is there for: kernels that are wrong on purpose (plugins/emulator/faults.cpp)."""
+"""The emulator detects faults in kernels that are wrong on purpose (plugins/emulator/faults.cpp)."""
 
 import ctypes
 
@@ -6,14 +6,14 @@ import pytest
 from plugins.emulated import library
 
 FAULTS = {
-    "divergent barrier": "waits at a barrier that not all others come to",
-    "missed barrier": "waits at a barrier that not all others come to",
-    "partial shuffle": "waits at a shuffle that not all lanes of its warp come to",
-    "divergent shuffle": "waits at a shuffle that not all lanes of its warp come to",
+    "divergent barrier": "waits at a barrier that not all threads reach",
+    "missed barrier": "waits at a barrier that not all threads reach",
+    "partial shuffle": "waits at a shuffle that not all lanes of its warp reach",
+    "divergent shuffle": "waits at a shuffle that not all lanes of its warp reach",
     "past shared memory": "wrote past its shared memory",
     "foreign memory": "global memory that is not the kernel's",
     "ended block": "touches the shared memory of block 1, which has",
-    "grid barrier": "waits at a barrier that not all others come to",
+    "grid barrier": "waits at a barrier that not all threads reach",
 }
 
 

@@ -1,8 +1,8 @@
-"""The CPU kernels, every unit, instruction set and precision, held to the reference step by step.
+"""The CPU kernels against the reference, step by step, for every unit, instruction set and precision.
 
-Each step starts from the kernel's own state and is compared with the reference given the kernel's own m, so that
-what is compared is one step's rounding; an m that rounding moves across a threshold moves no bound. m itself is held
-to the reference's separately. That a sequence is its steps, bit for bit, is a test of its own.
+Each step starts from the kernel's own state, and the reference uses the kernel's own m, so only the rounding of one
+step is compared, and an m that rounding moves across a threshold does not matter. m is compared separately. Another
+test checks that a sequence equals its steps bit for bit.
 """
 
 import math
@@ -74,7 +74,7 @@ def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_share_is_the_same_bits_from_every_instruction_set(case: Case) -> None:
-    """And of every precision but int8, whose squashing functions are its own."""
+    """And in every precision except int8, which has its own sigmoid and tanh."""
     X, *rest = case.inputs(torch.float32)
     fractions = {
         (isa, each): run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS
@@ -99,7 +99,7 @@ def test_threads_give_the_same_bits(unit: str, precision: str, isa: str) -> None
 @pytest.mark.parametrize("unit", GATES)
 @pytest.mark.parametrize("where", ["X", "H0", "m"])
 def test_nan_in_nan_out(unit: str, precision: str, isa: str, where: str) -> None:
-    """As in the reference: that sequence is NaN from there on, all of it, and no other sequence changes a bit."""
+    """As in the reference, that sequence is entirely NaN from then on, and other sequences are bit-identical."""
     case = Case(unit, 4, 3, 37, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     clean = run(case, inputs, precision=precision, isa=isa)
@@ -125,7 +125,7 @@ def test_infinity_neither_crashes_nor_reaches_other_sequences(unit: str, precisi
     inputs = case.inputs(torch.float32)
     clean = run(case, inputs, precision=precision, isa=isa)
     fractions = clean[2].copy()
-    fractions[:, 1] = 1  # all of what follows is in the prefix
+    fractions[:, 1] = 1  # so that the infinities below are in the prefix
     inputs[1][1, ::2] = math.inf
     inputs[0][1, 1, 3] = -math.inf
     for m in (None, fractions):
@@ -135,7 +135,7 @@ def test_infinity_neither_crashes_nor_reaches_other_sequences(unit: str, precisi
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_sigmoid_and_tanh(isa: str) -> None:
-    """Both within SQUASHING everywhere, and at their limits far out: many sequences of one dimension each.
+    """Both are within SQUASHING everywhere, including very large inputs: many sequences of one dimension each.
 
     m is 1 and the mask 1. With U = 0 and V = 1 a VCRNN's h' is tanh x. With V_z = 1, all else 0 and h = 1 a
     VCGRU's h' is 1 - sigmoid x.
@@ -163,13 +163,13 @@ def test_sigmoid_and_tanh(isa: str) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_f16_and_bf16_weights_are_rounded_to_nearest(isa: str) -> None:
-    """A VCRNN of one dimension multiplies one weight by one input: the weight comes back, as NumPy rounds it."""
+    """A VCRNN of one dimension multiplies one weight by one input, which returns the weight as rounded by NumPy."""
     draw = np.random.default_rng(0)
     spread = draw.standard_normal(300) * 10.0 ** draw.uniform(-9, 0, 300)
     w = np.concatenate([spread, [0.0, 2**-14, 2**-25, 3 * 2**-25]])
     zero = np.zeros(1, np.float32)
     for each in w.astype(np.float32):
-        scale = np.float32(2.0**-12 / max(abs(each), 1e-30))  # tanh is then the identity to a float's rounding
+        scale = np.float32(2.0**-12 / max(abs(each), 1e-30))  # so small that tanh is the identity up to float rounding
         options: dict[str, Any] = {
             "sharpness": 1e3,
             "epsilon": EPSILON,
@@ -186,7 +186,8 @@ def test_f16_and_bf16_weights_are_rounded_to_nearest(isa: str) -> None:
 
 
 def test_int8_sums_do_not_overflow() -> None:
-    """All weights and inputs at their largest: 3,000 columns of 127 · 2^14 would pass 2^31; the levels get fewer."""
+    """With all weights and inputs at their maximum, 3,000 columns of 127 · 2^14 would exceed 2^31; so fewer levels
+    are used."""
     D = 3000
     one = np.ones(D, np.float32)
     U, V, zero = np.zeros((D, D), np.float32), np.full((D, D), 0.25 / D, np.float32), np.zeros(D, np.float32)
@@ -194,7 +195,7 @@ def test_int8_sums_do_not_overflow() -> None:
     options: dict[str, Any] = {"sharpness": 1e3, "epsilon": EPSILON, "m": m, "precision": "int8"}
     for isa in ISAS:
         h = _native.op("vcrnn", one.reshape(1, 1, D), zero[None], U, V, zero, zero, zero[:1], isa=isa, **options)[1]
-        # Constant rows and a constant input are whole levels: nothing is lost but roundings.
+        # Constant rows and a constant input are exact levels: only float rounding is left.
         assert np.abs(h - math.tanh(0.25)).max() <= SQUASHING
 
 

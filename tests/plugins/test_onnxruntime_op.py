@@ -1,4 +1,4 @@
-"""The custom ops for ONNX Runtime, held to the reference step by step as the kernels are (test_kernels.py)."""
+"""The custom ops for ONNX Runtime against the reference, step by step as in test_kernels.py."""
 
 import math
 import subprocess
@@ -35,7 +35,7 @@ def same_bits(some: Any, others: Any) -> bool:
 
 
 def native(case: Case, inputs: list[Tensor], **options: Any) -> tuple[Any, ...]:
-    """The same kernels without ONNX Runtime. The attributes of a node are floats."""
+    """The same kernels without ONNX Runtime, with float32 attributes like those of a node."""
     sharpness, epsilon = (float(np.float32(each)) for each in (case.sharpness, EPSILON))
     arrays = [each.numpy() for each in inputs]
     return _native.op(case.unit, *arrays, sharpness=sharpness, epsilon=epsilon, **options)
@@ -59,7 +59,7 @@ def test_every_step_is_the_reference_step(case: Case, constant: bool, precision:
         bounds = step_bounds(case.unit, precision, x, h, mask(m, case.D, *settings), weights, c)
         for name, got, want, bound in zip("hc", (after, *after_cell), wanted, bounds, strict=False):
             excess = ((got - want).abs() - bound).max().item()
-            assert excess <= 0, f"{name} of step {t} is {excess:.2e} beyond its bound"
+            assert excess <= 0, f"{name} of step {t} exceeds its bound by {excess:.2e}"
         H, cell = after, after_cell
 
 
@@ -88,7 +88,7 @@ def test_sequences_of_a_batch_have_active_dimensions_of_their_own(unit: str) -> 
 
 @pytest.mark.parametrize("unit", GATES)
 def test_weights_that_change_are_packed_again(unit: str) -> None:
-    """Another number anywhere, another size; at the same address, as a runtime that reuses its memory does it."""
+    """Any changed value or size, at the same address, as in a runtime that reuses memory."""
     case = Case(unit, 2, 2, 33, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     session = session_of(case, inputs, constant=False)
@@ -103,7 +103,7 @@ def test_weights_that_change_are_packed_again(unit: str) -> None:
 
 
 def test_weights_that_are_computed_by_the_graph_are_not_taken_for_constant() -> None:
-    """Half of U is U in another run: the sum of two inputs lies wherever the runtime puts it."""
+    """U is the sum of two inputs, which changes between runs, at whatever address the runtime chooses."""
     case = Case("vcgru", 2, 2, 24, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     model = op_model("vcgru", inputs, constant=False)
@@ -122,7 +122,7 @@ def test_weights_that_are_computed_by_the_graph_are_not_taken_for_constant() -> 
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "given"])
 @pytest.mark.parametrize("unit", GATES)
 def test_one_session_from_several_threads(unit: str, constant: bool) -> None:
-    """With weights of their own where they are given: no call may see another's."""
+    """If weights are inputs, each call has different ones and must not see those of another."""
     cases = [Case(unit, 3 + n % 2, 1 + n % 3, 97, "ragged", 1.0) for n in range(6)]
     calls = [case.inputs(torch.float32) for case in cases]
     if constant:
@@ -280,7 +280,7 @@ def test_wrong_attributes_are_named(attributes: dict[str, Any], said: str) -> No
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "given"])
 @pytest.mark.parametrize("unit", GATES)
 def test_the_kernel_comes_before_the_function_body(unit: str, constant: bool, optimise: bool) -> None:
-    """The file's own body, made wrong, runs without the library, and not with it."""
+    """A deliberately wrong function body runs without the library, but not with it."""
     case = Case(unit, 2, 2, 12, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     model = attach_functions(op_model(unit, inputs, constant=constant))
@@ -298,7 +298,7 @@ def test_the_kernel_comes_before_the_function_body(unit: str, constant: bool, op
 
 
 def test_inside_a_scan() -> None:
-    """A loop of one's own around steps: the weights come from outside the loop's body."""
+    """Single steps inside a loop: the weights come from outside the loop's body."""
     case = Case("vcgru", 5, 2, 40, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     (step,) = op_model("vcgru", inputs).graph.node

@@ -1,6 +1,6 @@
-"""Our declarations of ONNX Runtime's C interface (plugins/onnxruntime/ort_c_api.h), compared with its own header.
+"""Our declarations of ONNX Runtime's C API (plugins/onnxruntime/ort_c_api.h), compared with its own header.
 
-The header is looked for in ORT_INCLUDE_DIR, else where a system installs it (Debian 13: libonnxruntime-dev).
+The header is searched for in ORT_INCLUDE_DIR, else in the system's include folders (Debian 13: libonnxruntime-dev).
 """
 
 import os
@@ -35,7 +35,7 @@ def ort_headers() -> Path:
     if found is not None:
         return found
     if named:
-        pytest.fail(f"ORT_INCLUDE_DIR is {named}, which holds no {HEADER}: unset it or correct it")
+        pytest.fail(f"ORT_INCLUDE_DIR is {named}, which contains no {HEADER}: unset it or correct it")
     return header_missing(
         f"needs ONNX Runtime's {HEADER}: install libonnxruntime-dev (Debian 13), or set ORT_INCLUDE_DIR to the include "
         "folder of an ONNX Runtime release"
@@ -43,7 +43,7 @@ def ort_headers() -> Path:
 
 
 def compile_check(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Compile the comparison with the ort_c_api.h of this folder."""
+    """Compile the comparison with the ort_c_api.h in this folder."""
     headers = ort_headers()
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if not compiler:
@@ -79,7 +79,7 @@ def test_a_wrong_declaration_does_not_compile(right: str, wrong: str, message: s
 
 
 def test_every_declared_function_is_used() -> None:
-    """A function that nothing calls is deleted from the list of OrtApi."""
+    """Functions that nothing calls should be removed from the list of OrtApi."""
     block = OURS.read_text().partition("#define VCDEPLOY_ORT_API_ENTRIES")[2].partition("#define")[0]
     names = re.findall(r"ENTRY\(\d+, [\w ]+\*?, (\w+),", block)
     sources = "".join(

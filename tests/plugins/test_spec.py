@@ -9,7 +9,7 @@ SPEC = "vcdeploy.spec"
 
 
 def expected() -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    """From Python: gates and state rows of every variable unit; bytes of every precision."""
+    """The Python side: gates and state rows of every variable unit, bytes of every precision."""
     if importlib.util.find_spec(SPEC) is not None:
         spec = importlib.import_module(SPEC)
         units = {unit.name: (len(unit.gates), unit.state_rows) for unit in spec.UNITS.values() if unit.variable}

@@ -1,7 +1,7 @@
 """The TensorRT plugin on the host: compiled with the real headers and nvcc, every method called (not run on a GPU).
 
-Needs TensorRT's headers (TENSORRT_INCLUDE_DIR) and nvcc; neither libnvinfer nor a GPU. One architecture is compiled
-here; `make ptxas` compiles all.
+Needs TensorRT's headers (TENSORRT_INCLUDE_DIR) and nvcc, but neither libnvinfer nor a GPU. Compiles one architecture;
+`make ptxas` compiles all.
 """
 
 import os
@@ -26,7 +26,7 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def built() -> Path:
-    """The folder of the plugin and its host test, compiled where sources have changed since the last time."""
+    """The build folder of the plugin and its host test, recompiled if sources have changed."""
     headers = Path(need_tensorrt())
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if not nvcc:
@@ -35,7 +35,7 @@ def built() -> Path:
     source = ROOT / "tests" / "plugins" / "fake_nvinfer.cpp"
     major = re.search(r"(?:NV_TENSORRT_MAJOR|TRT_MAJOR_ENTERPRISE) +(\d+)", (headers / "NvInferVersion.h").read_text())
     assert major is not None
-    name = f"libnvinfer.so.{major[1]}"  # as the pip packages have it
+    name = f"libnvinfer.so.{major[1]}"  # the name in the pip packages
     shutil.rmtree(fake, ignore_errors=True)
     fake.mkdir(parents=True)
     flags = "-x", "c++", "-std=c++17", "-shared", "-cudart", "none", "-Xcompiler", "-fPIC", "-isystem", headers
@@ -58,7 +58,7 @@ def test_every_method_on_the_host(built: Path) -> None:
 
 
 def test_a_logger_of_another_major_is_not_called(built: Path) -> None:
-    """Its class is another in TensorRT 10 and 11; errors go to the standard error then."""
+    """The logger's class differs between TensorRT 10 and 11; errors then go to stderr."""
     done = run(built / "host_test", built / "libvcdeploy_tensorrt.so", "99", VCDEPLOY_TENSORRT_PATH="auto")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("checks, 0 failed")
@@ -80,7 +80,7 @@ def test_the_twin_registers_the_creators_when_it_is_loaded(built: Path) -> None:
     assert done.stdout.splitlines() == ["VCRNN 1 ''", "VCGRU 1 ''", "VCLSTM 1 ''"]
     done = run(*load, FAKE_NVINFER_VERSION="990000")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "nothing was registered" in done.stderr and "and this is 99; build it with the headers" in done.stderr
+    assert "nothing was registered" in done.stderr and "but TensorRT 99 is loaded; rebuild it" in done.stderr
 
 
 def test_a_missing_header_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:

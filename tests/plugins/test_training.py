@@ -1,4 +1,4 @@
-"""The training passes of every instruction set: steps held to the reference, gradients to its autograd."""
+"""The training passes of every instruction set: steps against the reference, gradients against its autograd."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from vcdeploy import _native
 from vcdeploy.kernels import native
 
 ISAS = _native.instruction_sets()
-# Sorted batches, tiles of every size, more tokens than a block and a stretch hold.
+# Sorted batches, tiles of every size, more tokens than fit into a block and a stretch.
 WIDE = [
     Case(unit, T, B, D, level, sharpness)
     for unit in GATES
@@ -31,7 +31,7 @@ def forward(case: Case, inputs: list[Tensor], isa: str = "auto", gates: Tensor |
 
 
 def backward(case: Case, inputs: list[Tensor], isa: str = "auto", seed: int = 5) -> tuple[Tensor, ...]:
-    """Gradients for random gradients of the outputs."""
+    """Gradients of the inputs for random gradients of the outputs."""
     X = inputs[0]
     gates = native.new_gates(case.unit, X).fill_(torch.nan)
     Y, H, M, *C = forward(case, inputs, isa, gates)
@@ -46,7 +46,7 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 @pytest.fixture
 def threads() -> Any:
-    """Sets PyTorch's number of threads, which the passes take, for one test."""
+    """Sets PyTorch's number of threads, which the passes use, for one test."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -82,7 +82,7 @@ def test_gradients_are_the_references(case: Case, dtype: torch.dtype, isa: str) 
     outputs = REFERENCE[case.unit](*known, case.sharpness, EPSILON)
     draw = torch.Generator().manual_seed(5)
     d = [torch.randn(each.shape, generator=draw, dtype=dtype) for each in outputs]
-    # Rounding of sums of up to T·B·D products, and through the slope of the mask in what passes m.
+    # Rounding of sums of up to T·B·D products, amplified by the slope of the mask in everything that depends on m.
     bound = torch.finfo(dtype).eps * case.T * (case.B * case.D) ** 0.5 * (1 + case.sharpness * case.D / 4)
     names = ("X", "H0", "U", "V", "u", "v", "b", "C0")
     for name, one, other in zip(names, torch.autograd.grad(outputs, known, d), of_kernel, strict=False):
@@ -105,7 +105,7 @@ def test_threads_give_the_same_bits(unit: str, isa: str, threads: Callable[[int]
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("unit", GATES)
 def test_nothing_past_the_active_dimensions_is_read(unit: str, isa: str) -> None:
-    case = Case(unit, 6, 9, 150, "edge", 1.0)  # 64 of 150 are active, in every step
+    case = Case(unit, 6, 9, 150, "edge", 1.0)  # 64 of 150 dimensions are active in every step
     inputs = case.inputs(torch.float32)
     poisoned = [each.clone() for each in inputs]
     for matrix in poisoned[2:4]:

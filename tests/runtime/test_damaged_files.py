@@ -1,4 +1,4 @@
-"""Damaged and hostile files: some hundreds of those that `make fuzz` tries by the thousand."""
+"""Damaged and hostile files: a few hundred of the thousands that `make fuzz` tries."""
 
 from collections import Counter
 from pathlib import Path
@@ -35,13 +35,13 @@ def need(backend: str) -> None:
     ],
 )
 def test_a_file_is_refused_or_runs(kind: str, backend: str, count: int, megabytes: int, originals: Path) -> None:
-    """Within an address space in which an absurd allocation fails."""
+    """Runs in a limited address space, where absurd allocations fail."""
     need(backend)
     results = fuzz(originals, kind, backend, count, seed="tests", limit=megabytes)
     assert len(results) == count
     assert [each for each in results if each["outcome"] not in SOUND] == []
     outcomes = Counter(each["outcome"] for each in results)
-    assert outcomes[REFUSED] > count / 3 and outcomes[RAN] > count / 30  # or it would be no test of both
+    assert outcomes[REFUSED] > count / 3 and outcomes[RAN] > count / 30  # the test must cover both outcomes
 
 
 def test_the_originals_are_sound(originals: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loading: every kind of path on every backend gives the same model, and what can't be loaded is explained."""
+"""Loading: every kind of path on every backend gives the same model, and failures are explained."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ ON_CPU = [name for name, row in BACKENDS.items() if not row.gpu and ":" not in n
 
 
 def need(backend: str) -> None:
-    """Skip, and say so, where a backend is not here."""
+    """Skip the test if a backend is not available."""
     if backend == "native" and (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     if backend.startswith("onnxruntime"):
@@ -51,7 +51,7 @@ def untrained(unit: str, layers: int = 2, vocab: Vocabulary = VOCAB) -> Checkpoi
 
 
 def write(folder: Path, unit: str, layers: int = 2, precision: str = "f32") -> tuple[Path, Path]:
-    """A run's folder, and the file exported from it."""
+    """Write a run's folder and the file exported from it."""
     saved = untrained(unit, layers)
     checkpoint.write(folder / "best.safetensors", saved)
     onnx.save(build(saved, precision=precision), folder / "exported.onnx")
@@ -64,7 +64,7 @@ def vcgru(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def rounding(steps: int) -> float:
-    """What float32 may do in so many steps: as in tests/runtime/test_native.py, for each of two layers."""
+    """The float32 rounding bound after `steps` steps, as in tests/runtime/test_native.py, for each of two layers."""
     return 2 * 2.0**-24 * (2 * D) ** 0.5 * (1 + SHARPNESS * D / 4) ** steps
 
 
@@ -199,7 +199,7 @@ def test_a_crnn_runs_in_pytorch_alone(tmp_path: Path) -> None:
     _, state, _ = model.run(np.array([[1]]))
     assert len(list(model.generate([0, 1], 20))) == 20
     model.run(np.array([[1]]), state, 1)
-    with pytest.raises(VcdeployError, match="no export"):
+    with pytest.raises(VcdeployError, match="cannot be exported"):
         load(tmp_path, "onnxruntime")
 
 
@@ -252,7 +252,7 @@ def test_paths_that_hold_no_model(tmp_path: Path) -> None:
         with pytest.raises(VcdeployError, match=r"notes\.onnx"):
             load(tmp_path / "notes.onnx")
     (tmp_path / "notes.safetensors").write_bytes(b"text, of any kind")
-    with pytest.raises(VcdeployError, match="not a whole vcdeploy checkpoint"):
+    with pytest.raises(VcdeployError, match="not a complete vcdeploy checkpoint"):
         load(tmp_path / "notes.safetensors")
 
 
@@ -260,13 +260,13 @@ def test_paths_that_hold_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "lost", "said"),
     [
-        ({"dim": 10**6}, "", "don't fit its description"),
-        ({"dim": 25}, "", "don't fit its description"),
-        ({"dim": 23}, "", "don't fit"),
+        ({"dim": 10**6}, "", "don't match its description"),
+        ({"dim": 25}, "", "don't match its description"),
+        ({"dim": 23}, "", "don't match"),
         ({"layers": 10**12}, "", "weights of 2 layers, not 1000000000000"),
-        ({"sharpness": None}, "", "has sharpness = None, which no model has"),
-        ({"epsilon": 0}, "", "has epsilon = 0, which no model has"),
-        ({"precision": ["f32"]}, "", r"has precision = \['f32'\], which no model has"),
+        ({"sharpness": None}, "", "has sharpness = None, which is invalid"),
+        ({"epsilon": 0}, "", "has epsilon = 0, which is invalid"),
+        ({"precision": ["f32"]}, "", r"has precision = \['f32'\], which is invalid"),
         ({"layers": 3}, "", "weights of 2 layers, not 3"),
         ({}, "layers.1.U", "'layers.1.U'"),
         ({}, "output.weight", "'output.weight'"),
@@ -294,7 +294,7 @@ def test_too_little_memory_is_said(vcgru: tuple[Path, Path], monkeypatch: pytest
         raise MemoryError
 
     monkeypatch.setattr("vcdeploy.runtime.torch.start", starve)
-    with pytest.raises(VcdeployError, match="needs more memory than this process can get: use a smaller"):
+    with pytest.raises(VcdeployError, match="needs more memory than is available: use a smaller"):
         load(vcgru[1], "torch")
 
 
@@ -322,12 +322,12 @@ def test_wrong_arrays_are_met_with_the_same_words(backend: str, vcgru: tuple[Pat
         model.run(np.array([[9]]))
     with pytest.raises(VcdeployError, match=r"state of shape \[2, 1, 24\] here, not \[1, 1, 24\]"):
         model.run(np.array([[1]]), np.zeros((1, 1, D), np.float32))
-    # Before the first symbol is asked for:
+    # These errors are raised before the first symbol is requested.
     with pytest.raises(VcdeployError, match="no symbol -1"):
         model.generate([-1])
     with pytest.raises(VcdeployError, match="at least one symbol"):
         model.generate([])
-    with pytest.raises(VcdeployError, match=r"give model\.vocab\.encode\(prime\)"):
+    with pytest.raises(VcdeployError, match=r"pass model\.vocab\.encode\(prime\)"):
         model.generate("ab")
     with pytest.raises(VcdeployError, match=r"ids of model\.vocab\.encode, not float64"):
         model.generate([0.5])
@@ -341,7 +341,7 @@ def test_symbols_come_one_by_one_and_the_seed_decides(backend: str, vcgru: tuple
     need(backend)
     model = load(vcgru[1], backend)
     whole = list(model.generate([1], 50, seed=4))
-    tokens = model.generate([1], 10**9, seed=4)  # never made in full
+    tokens = model.generate([1], 10**9, seed=4)  # never fully generated
     assert [next(tokens) for _ in range(50)] == whole
     assert list(model.generate([1], 50, seed=5)) != whole
     assert list(model.generate([1], 0)) == []
@@ -359,6 +359,6 @@ def test_a_reader_gives_bits_and_shares(backend: str, vcgru: tuple[Path, Path]) 
     pieces = [reader.read(ids[:4]), reader.read(ids[4:5]), reader.read(ids[5:])]
     bits, fractions = (np.concatenate(each) for each in zip(*pieces, strict=True))
     assert np.isnan(bits[0])
-    # Steps one by one and at once may round differently, as any two backends may.
+    # Single steps and a whole run may round differently, as any two backends may.
     assert bits[1:] == pytest.approx(-np.log2(p[np.arange(len(ids) - 1), ids[1:]]), abs=rounding(4))
     assert fractions == pytest.approx(m[:, 0].mean(-1), abs=rounding(4))

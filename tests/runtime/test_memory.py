@@ -1,4 +1,4 @@
-"""How much memory loading takes at its peak, in a process that does nothing else."""
+"""Peak memory of loading a model, measured in a separate process."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from vcdeploy.vocabulary import Vocabulary
 
 VOCAB = Vocabulary("\n abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV")
 
-# The small model comes first, so that what loading imports is no part of the peak.
+# The small model is loaded first, so that the peak does not include imports.
 MEASURE = """
 import json, sys
 import vcdeploy
@@ -30,7 +30,7 @@ def kilobytes(name):
 small, large = sys.argv[1:]
 vcdeploy.load(small, "native")
 with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")  # the peak is from now on
+    file.write("5")  # reset the peak
 before = kilobytes("VmRSS")
 model = vcdeploy.load(large, "native")
 peak = (kilobytes("VmHWM") - before) * 1024
@@ -56,7 +56,7 @@ def test_a_load_takes_at_most_two_and_a_half_times_the_packed_weights(precision:
     if (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("needs Linux: /proc/self/clear_refs starts the peak again")
+        pytest.skip("needs Linux: /proc/self/clear_refs resets the peak")
     files = [write(tmp_path / f"{dim}.onnx", dim, precision) for dim in (16, 1024)]
     result = subprocess.run([sys.executable, "-c", MEASURE, *map(str, files)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -64,5 +64,5 @@ def test_a_load_takes_at_most_two_and_a_half_times_the_packed_weights(precision:
     print(f"{precision}: peak {peak:,}, held {held:,}, weights {weights:,}, table {table:,}, "
           f"peak - table = {(peak - table) / weights:.2f} weights")  # fmt: skip
     assert weights >= 6 * 1024**2 * {"f32": 4, "int8": 1}.get(precision, 2)
-    assert held > 0.9 * (weights + table)  # or the peak would not be that of this load
+    assert held > 0.9 * (weights + table)  # otherwise the peak is not that of this load
     assert peak <= 2.5 * weights + table

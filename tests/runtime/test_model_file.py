@@ -1,4 +1,4 @@
-"""Reading a model file's bytes: the numbers that onnx reads, without its copies."""
+"""Reading a model file's bytes: the same values that onnx reads, without its copies."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_onnx_reads(unit: str, precision: str) -> None:
 
 @pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
 def test_packing_from_the_stored_bytes_is_packing_from_floats(precision: str) -> None:
-    """Bit for bit: rows are widened one by one to the same numbers."""
+    """Bit for bit: rows are widened one by one to the same values."""
     if (fault := native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     from vcdeploy.runtime.native import NativeModel
@@ -68,7 +68,7 @@ def test_packing_from_the_stored_bytes_is_packing_from_floats(precision: str) ->
 
 
 def test_half_precision_widens_as_numpy_does() -> None:
-    """Every finite f16, subnormal ones too, in the output layer: with h = (1, 0) the logits are its first column."""
+    """Every finite f16, including subnormals, in the output layer: with h = (1, 0) the logits are its first column."""
     if (fault := native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     from vcdeploy import _native
@@ -76,7 +76,7 @@ def test_half_precision_widens_as_numpy_does() -> None:
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     every = halves[np.isfinite(halves)].reshape(-1, 2)  # [31744, 2]
     embedding, square, vector = (np.zeros(shape, np.float32) for shape in ((len(every), 2), (2, 2), 2))
-    untouched = np.full(1, -80, np.float32)  # b: m is 0, and the state stays
+    untouched = np.full(1, -80, np.float32)  # b: m is 0, and the state does not change
     model = _native.Model(
         "vcrnn",
         embedding,
@@ -92,7 +92,7 @@ def test_half_precision_widens_as_numpy_does() -> None:
 
 
 def test_numbers_by_type_are_read_too() -> None:
-    """As onnx.helper.make_tensor writes them, where raw is not asked for."""
+    """Typed fields, as onnx.helper.make_tensor writes them without raw=True."""
     model = exported()
     wanted = stored_weights(model)
     for each in model.graph.initializer:
@@ -115,7 +115,7 @@ def test_nothing_outside_the_file_is_read(backend: str, tmp_path: Path, monkeypa
     model = exported()
     onnx.save(model, "model.onnx", save_as_external_data=True, location="secret.bin", size_threshold=0)
     assert (tmp_path / "secret.bin").stat().st_size > D * D
-    with pytest.raises(VcdeployError, match="lies in another file, and a model is one file"):
+    with pytest.raises(VcdeployError, match="is stored in another file, but a model must be one file"):
         load("model.onnx", backend)
 
 
@@ -126,8 +126,8 @@ def test_nothing_outside_the_file_is_read(backend: str, tmp_path: Path, monkeypa
         (b"\x3a", "ends within a number"),
         (b"\xff" * 11, "more than 64 bits"),
         (b"\x73\x74", "broken or cut short"),
-        (b"\x38\x01", "stands where a part of the file should"),
-        (b"\x72\x02\x08\x01", "stands where a text should"),
+        (b"\x38\x01", "found the number 1 where a message was expected"),
+        (b"\x72\x02\x08\x01", "found the number 1 where text was expected"),
     ],
 )
 def test_what_is_no_protobuf(content: bytes, said: str) -> None:

@@ -1,7 +1,8 @@
-"""The native backend: trained weights in, the PyTorch backend's answers out."""
+"""The native backend: the same results as the PyTorch backend for the same weights."""
 
 import subprocess
 import sys
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ D, SHARPNESS, EPSILON = 24, 0.5, 1e-3
 
 
 def trained(unit: str, layers: int = 2) -> tuple[Checkpoint, TorchModel]:
-    """A checkpoint, and the same model in PyTorch and double."""
+    """A checkpoint, and the same model in PyTorch in double precision."""
     torch.manual_seed(0)
     model = scheduled(LanguageModel(unit, len(VOCAB), D, layers, sharpness=SHARPNESS, epsilon=EPSILON))
     config = {"unit": unit, "dim": D, "layers": layers, "sharpness": SHARPNESS, "epsilon": EPSILON}
@@ -49,11 +50,11 @@ def test_the_model_is_the_pytorch_model(unit: str, table_bytes: int) -> None:
     logits, state, m = model.run(tokens)
     wanted_logits, wanted_state, wanted_m = reference.run(tokens)
     assert (logits.shape, state.shape, m.shape) == (wanted_logits.shape, wanted_state.shape, wanted_m.shape)
-    for each in (m, wanted_m):  # else the two have taken different ways, and their distance says nothing
+    for each in (m, wanted_m):  # with another a the two are not comparable
         a = active(torch.from_numpy(each).double(), D, SHARPNESS, EPSILON)
         assert torch.equal(a, active(torch.from_numpy(wanted_m), D, SHARPNESS, EPSILON))
-    # A step rounds sums of 2 D products; what it passes on is multiplied at most by the slope of the mask,
-    # sharpness · D / 4 (docs/design.md, 5), beside what the unit itself lets through.
+    # A step rounds sums of 2 D products; an error is then amplified by at most the slope of the mask,
+    # sharpness · D / 4 (docs/design.md, 5), plus 1 for the unit itself.
     bound = 2.0**-24 * (2 * D) ** 0.5 * (1 + SHARPNESS * D / 4) ** T
     for name, got, want in (("logits", logits, wanted_logits), ("state", state, wanted_state), ("m", m, wanted_m)):
         assert np.abs(got - want).max() <= bound, name
@@ -76,19 +77,21 @@ def test_a_run_goes_on_from_its_state(precision: str) -> None:
     "settings", [{}, {"temperature": 0.0}, {"temperature": 1.2, "top_k": 5, "top_p": 0.9, "seed": 7}]
 )
 def test_generate_is_that_of_every_backend(unit: str, settings: dict[str, Any]) -> None:
-    """70 symbols take three native calls."""
+    """Generates 70 symbols, which take three native calls."""
     checkpoint, reference = trained(unit)
     model = native(checkpoint)
     prime = np.array([3, 1, 4, 1, 5])
-    made = list(model.generate(prime, 70, Sampling(**settings)))
+    pieces = list(model.generate(prime, 70, Sampling(**settings)))
+    assert [len(piece) for piece in pieces] == [32, 32, 6]
+    made = list(chain.from_iterable(pieces))
     wanted = list(generate(model, prime, 70, Sampling(**settings)))
     assert [(token.id, token.m) for token in made] == [(token.id, token.m) for token in wanted]
     for token, other in zip(made, wanted, strict=True):
-        # Each of two sums of len(VOCAB) exponentials, in double, and the operations around it round by half an ulp.
+        # Two sums of len(VOCAB) exponentials in double, and the operations around them, each round by half an ulp.
         bound = 2.0**-52 * (len(VOCAB) + 4 + abs(other.log_probability))
         assert abs(token.log_probability - other.log_probability) <= bound
     assert [token.id for token in made] == [token.id for token in generate(reference, prime, 70, Sampling(**settings))]
-    assert list(model.generate(prime, 33, Sampling(**settings))) == made[:33]
+    assert list(chain.from_iterable(model.generate(prime, 33, Sampling(**settings)))) == made[:33]
     assert list(model.generate(prime, 0, Sampling())) == []
 
 

@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: the numbers of the PyTorch backend, and errors that say what is wrong with a file."""
+"""The ONNX Runtime backend: the same results as the PyTorch backend, and errors that say what is wrong with a file."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def vcgru() -> ModelProto:
 
 @pytest.fixture
 def model(vcgru: ModelProto) -> ModelProto:
-    """A copy to spoil."""
+    """A copy that a test may modify."""
     copy = ModelProto()
     copy.CopyFrom(vcgru)
     return copy
@@ -111,7 +111,7 @@ def test_the_function_body_runs_where_it_is_asked_for_or_there_is_no_library(
 
 
 def test_the_custom_op_needs_no_function_body(model: ModelProto) -> None:
-    """Nothing else can have run: without the bodies there is only our kernel."""
+    """Without the bodies only our kernel can run the op."""
     whole = OnnxRuntimeModel(model.SerializeToString())
     without_functions(model)
     bare = OnnxRuntimeModel(model.SerializeToString())
@@ -123,7 +123,7 @@ def test_the_custom_op_needs_no_function_body(model: ModelProto) -> None:
 def test_a_library_that_can_not_be_used_is_an_error(
     vcgru: ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No silent way round it."""
+    """There is no silent fallback."""
     (tmp_path / "libvcdeploy_onnxruntime.so").write_bytes(b"no library")
     monkeypatch.setattr(onnxruntime_backend, "library", lambda: tmp_path / "libvcdeploy_onnxruntime.so")
     with pytest.raises(VcdeployError, match=r"can't load the model \(custom op: .*backend onnxruntime:function"):
@@ -139,7 +139,7 @@ def test_bits_keep_their_buffer() -> None:
 
 
 def test_a_foreign_writer_of_the_same_format_is_read(model: ModelProto) -> None:
-    """Only what docs/design.md asks for; T and B by other names."""
+    """Only what docs/design.md requires, with other names for T and B."""
     asked = ("unit", "dim", "layers", "sharpness", "epsilon", "precision", "kind")
     config = json.loads(metadata(model)["vcdeploy.config"])
     set_metadata(model, config={key: config[key] for key in asked})
@@ -193,16 +193,16 @@ def swapped_initializers(model: ModelProto) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (without_metadata, "no vcdeploy model: its metadata lacks"),
-        (without_functions, r"attach_functions puts them in.*export it again"),
+        (without_metadata, "not a vcdeploy model: its metadata lacks"),
+        (without_functions, r"attach_functions adds them.*export it again"),
         (change_config(unit="transformer"), "vcdeploy.config of the model is incomplete or invalid"),
         (change_config(dim="24"), "vcdeploy.config of the model is incomplete or invalid"),
-        (change_config(dim=25), r"state is tensor\(float\) \[2, 'B', 24\].*asks for tensor\(float\) \[2, 'B', 25\]"),
+        (change_config(dim=25), r"state is tensor\(float\) \[2, 'B', 24\].*requires tensor\(float\) \[2, 'B', 25\]"),
         (change_config(layers=3), "layers 3"),
-        (change_config(kind="speech"), r"vcdeploy.vocab of the model is unusable \(unknown vocabulary kind 'speech'"),
+        (change_config(kind="speech"), r"vcdeploy.vocab of the model is invalid \(unknown vocabulary kind 'speech'"),
         (lambda model: set_metadata(model, config="{"), "vcdeploy.config of the model is incomplete or invalid"),
         (lambda model: set_metadata(model, config="[1]"), "vcdeploy.config of the model is incomplete or invalid"),
-        (lambda model: set_metadata(model, vocab="{}"), "it is no list of strings"),
+        (lambda model: set_metadata(model, vocab="{}"), "it is not a list of strings"),
         (lambda model: set_metadata(model, vocab=["a", "b"]), r"logits is .*8\].*2 symbols"),
         (lambda model: set_metadata(model, vocab=["a"] * 8), "'a' is in the vocabulary twice"),
         (fixed_batch, r"tokens is tensor\(int64\) \['T', 2\]"),
@@ -235,7 +235,7 @@ def test_a_foreign_onnx_file(tmp_path: Path) -> None:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "foreign", values[:1], values[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "f.onnx")
-    with pytest.raises(VcdeployError, match=r"f\.onnx is an ONNX file, but no vcdeploy model"):
+    with pytest.raises(VcdeployError, match=r"f\.onnx is an ONNX file, but not a vcdeploy model"):
         OnnxRuntimeModel(tmp_path / "f.onnx")
 
 

@@ -1,6 +1,6 @@
-"""ONNX Runtime's GPU providers: what is asked of them, and that nothing else runs in their place.
+"""ONNX Runtime's GPU providers: the options passed to them, and that nothing else runs in their place.
 
-There is no GPU here: a session on the CPU stands in for one on the provider, and what it says of itself is made up.
+There is no GPU here: a CPU session stands in for one on the provider, with simulated information about itself.
 """
 
 from pathlib import Path
@@ -30,11 +30,11 @@ def model(tmp_path: Path) -> Path:
 
 
 class Session:
-    """A session that says it is on the GPU, and computes the function body on the CPU."""
+    """A session that claims to be on the GPU and runs the function body on the CPU."""
 
     asked: list[Any]
-    running: list[str] | None = None  # what it says of its providers; else those that were asked for
-    elsewhere = ""  # an op that is said to run on the CPU
+    running: list[str] | None = None  # the providers it reports; None for the requested ones
+    elsewhere = ""  # an op reported to run on the CPU
 
     def __init__(self, content: bytes, options: Any, providers: list[tuple[str, dict[str, str]]]) -> None:
         type(self).asked = providers
@@ -113,11 +113,11 @@ def test_it_runs_and_says_on_what(backend: str, form: str, model: Path, provider
 def test_falling_back_is_an_error(model: Path, providers: type[Session]) -> None:
     providers.running = ["CPUExecutionProvider"]
     with pytest.raises(
-        VcdeployError, match=r"could not start CUDAExecutionProvider and took CPUExecutionProvider instead"
+        VcdeployError, match=r"could not start CUDAExecutionProvider and used CPUExecutionProvider instead"
     ):
         vcdeploy.load(model, "onnxruntime:cuda")
     providers.running = [CUDA]
-    with pytest.raises(VcdeployError, match=r"could not start TensorrtExecutionProvider and took CUDAExecution"):
+    with pytest.raises(VcdeployError, match=r"could not start TensorrtExecutionProvider and used CUDAExecution"):
         vcdeploy.load(model, "onnxruntime:tensorrt")
 
 
@@ -134,12 +134,13 @@ def test_an_onnxruntime_without_the_provider(model: Path) -> None:
     if CUDA in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has it")
     with pytest.raises(
-        VcdeployError, match=r"here has no CUDAExecutionProvider \(it has .*pip install \"vcdeploy\[gpu\]\""
+        VcdeployError,
+        match=r"the installed ONNX Runtime .* has no CUDAExecutionProvider \(it has .*pip install \"vcdeploy\[gpu\]\"",
     ):
         vcdeploy.load(model, "onnxruntime:cuda")
 
 
 def test_the_plugin_is_needed(model: Path, providers: type[Session], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_files, "library", lambda name="": None)
-    with pytest.raises(VcdeployError, match=r"needs libvcdeploy_tensorrt_register\.so, which is not here"):
+    with pytest.raises(VcdeployError, match=r"needs libvcdeploy_tensorrt_register\.so, which is not built"):
         vcdeploy.load(model, "onnxruntime:tensorrt")

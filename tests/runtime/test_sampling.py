@@ -1,4 +1,4 @@
-"""Sampling from logits, and the PyTorch backend it runs on."""
+"""Sampling from logits, on the PyTorch backend."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_choose_follows_the_distribution(temperature: float, top_k: int, top_p: 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("vocab", [Vocabulary("\n abcde"), Vocabulary("01", "bits", 8)], ids=lambda vocab: vocab.kind)
 def test_generate_is_the_same_step_by_step_and_at_once(unit: str, vocab: Vocabulary) -> None:
-    """At temperature 0 every symbol is the most likely one after all that came before it, in one run over all."""
+    """At temperature 0 every symbol is the most likely one in a single run over the whole sequence."""
     torch.manual_seed(0)
     model = TorchModel(scheduled(LanguageModel(unit, len(vocab), 12)).double(), vocab)
     prime = np.array([1, 0, 1, 1, 0])

@@ -1,4 +1,4 @@
-"""The tensorrt backend on the stand-in: the state stays where it belongs, graphs, pieces, and plans that don't fit."""
+"""The tensorrt backend on the stand-in: state handling, graphs, pieces, and plans that don't match the machine."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> stand_in.Gpu:
 @pytest.fixture
 def make(gpu: stand_in.Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """make(unit, precision, steps, batch): a bundle with an engine."""
-    monkeypatch.setattr(tensorrt_bundle, "_check", lambda *_: None)  # another test's
+    monkeypatch.setattr(tensorrt_bundle, "_check", lambda *_: None)  # tested elsewhere
 
     def build(
         unit: str = "vcgru",
@@ -65,7 +65,7 @@ def test_it_runs_what_the_other_backends_run(unit: str, precision: str, make: Ma
     assert (model.backend, model.precision) == ("tensorrt", precision)
     assert "Stand-in GPU" in model.detail and "CUDA graph" in model.detail
     random = np.random.default_rng(0)
-    for T, B in ((1, 1), (5, 3), (1, 2), (8, 1), (20, 3)):  # 20 is more than a call takes: three pieces
+    for T, B in ((1, 1), (5, 3), (1, 2), (8, 1), (20, 3)):  # 20 exceeds the maximum of a call: three pieces
         tokens = random.integers(0, 50, (T, B))
         state = None if T == 5 else random.standard_normal((2 if "lstm" in unit else 1, B, 24)).astype(np.float32)
         for one, wanted in zip(model.run(tokens, state), other.run(tokens, state), strict=True):
@@ -82,7 +82,7 @@ def test_generating_takes_one_graph_launch_and_four_small_copies_per_token(make:
     before = gpu.launches, gpu.executions, gpu.copies
     for _ in range(10):
         next(symbols)
-    # Within the graph: the token in, the state over the old one, logits and m out. Nothing else moves.
+    # Copies within the graph: the token in, the new state over the old one, logits and m out. No others.
     assert (gpu.launches - before[0], gpu.executions - before[1], gpu.copies - before[2]) == (10, 10, 40)
 
 
@@ -130,9 +130,9 @@ def test_pieces_below_the_least_go_step_by_step(make: Make) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tensorrt": "10.1.0"}, "was built for TensorRT 10.1.0, and this machine has 11.4.0.106"),
-        ({"capability": "9.0"}, "was built for compute capability 9.0, and this machine has 8.9"),
-        ({"gpu": "NVIDIA L4"}, "was built for GPU NVIDIA L4, and this machine has Stand-in GPU"),
+        ({"tensorrt": "10.1.0"}, "was built for TensorRT 10.1.0, but this machine has 11.4.0.106"),
+        ({"capability": "9.0"}, "was built for compute capability 9.0, but this machine has 8.9"),
+        ({"gpu": "NVIDIA L4"}, "was built for GPU NVIDIA L4, but this machine has Stand-in GPU"),
         ({"graph": "0"}, "was built from another model-tensorrt.onnx"),
         (None, "has no engine yet"),
     ],
@@ -152,7 +152,7 @@ def test_a_plan_that_does_not_fit_is_refused_with_the_command(change: Any, said:
 def test_files_that_are_not_those_of_the_manifest(make: Make) -> None:
     folder = make()
     (folder / "model.plan").write_bytes(b"plan 0 of another")
-    with pytest.raises(VcdeployError, match=r"model\.plan is not the file that manifest\.json tells of: run vcdeploy"):
+    with pytest.raises(VcdeployError, match=r"model\.plan does not match manifest\.json: run vcdeploy"):
         vcdeploy.load(folder, "tensorrt")
     (folder / "model.plan").unlink()
     with pytest.raises(VcdeployError, match=r"cannot read .*model\.plan .*: run vcdeploy export .* --trt"):
@@ -160,13 +160,13 @@ def test_files_that_are_not_those_of_the_manifest(make: Make) -> None:
     with (folder / "model-tensorrt.onnx").open("ab") as file:
         file.write(b"more")
     for act in (lambda: vcdeploy.load(folder, "tensorrt"), lambda: tensorrt_bundle.finish(folder, lambda _: None)):
-        with pytest.raises(VcdeployError, match=r"model-tensorrt\.onnx is not the file .*: make the bundle anew"):
+        with pytest.raises(VcdeployError, match=r"model-tensorrt\.onnx does not match .*: create the bundle again"):
             act()
     (folder / "manifest.json").write_text('{"files": {}}')
-    with pytest.raises(VcdeployError, match="says nothing of TensorRT"):
+    with pytest.raises(VcdeployError, match="has no valid TensorRT section"):
         vcdeploy.load(folder, "tensorrt")
     (folder / "manifest.json").unlink()
-    with pytest.raises(VcdeployError, match="is no bundle of `vcdeploy export --trt`"):
+    with pytest.raises(VcdeployError, match="is not a bundle of `vcdeploy export --trt`"):
         vcdeploy.load(folder, "tensorrt")
 
 
@@ -205,7 +205,7 @@ def test_what_is_no_engine_is_told_how_to_become_one(gpu: stand_in.Gpu, tmp_path
     checkpoint.write(
         tmp_path / "best.safetensors", checkpoint.Checkpoint(config, made.vocab, network.state_dict(), {}, {"step": 1})
     )
-    with pytest.raises(VcdeployError, match=r"runs an engine, and .* is a checkpoint.*vcdeploy export .* --trt"):
+    with pytest.raises(VcdeployError, match=r"runs an engine, but .* is a checkpoint.*vcdeploy export .* --trt"):
         vcdeploy.load(tmp_path, "tensorrt")
 
 
@@ -230,10 +230,12 @@ def test_memory_is_given_back(make: Make, gpu: stand_in.Gpu) -> None:
 
 def test_a_fault_comes_with_what_mends_it(gpu: stand_in.Gpu) -> None:
     gpu.full = True
-    with pytest.raises(VcdeployError, match=r"cudaMalloc: cudaErrorMemoryAllocation .*its memory is full: end what"):
+    with pytest.raises(
+        VcdeployError, match=r"cudaMalloc: cudaErrorMemoryAllocation .*the GPU's memory is full: stop other"
+    ):
         cuda.Memory(8)
     gpu.captures = False
-    with pytest.raises(VcdeployError, match="`vcdeploy gpu-check` tries all"), cuda.Stream().captured():
+    with pytest.raises(VcdeployError, match="`vcdeploy gpu-check` tests everything"), cuda.Stream().captured():
         pass
     gpu.devices = 0
     with pytest.raises(VcdeployError, match="an NVIDIA GPU and its driver are needed"):

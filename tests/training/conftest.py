@@ -37,7 +37,7 @@ MakeTrainer = Callable[..., Trainer]
 
 @pytest.fixture
 def make_trainer(corpus: Corpus, tmp_path: Path) -> MakeTrainer:
-    """Trainer(settings…) in a folder of its own."""
+    """A factory: a Trainer with the given settings, in its own folder."""
 
     def make(folder: str = "run", **settings: Any) -> Trainer:
         small = {"corpus": "small", "dim": 16, "batch": 4, "bptt": 20, "epochs": 1.0, "warmup": 5}

@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back, and what happens to damaged files and on full disks."""
+"""Checkpoints: round trips, damaged files and full disks."""
 
 import errno
 import json
@@ -58,7 +58,7 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path: Path) -> N
     whole = path.read_bytes()
     for length in [0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(VcdeployError, match="not a whole vcdeploy checkpoint"):
+        with pytest.raises(VcdeployError, match="not a complete vcdeploy checkpoint"):
             checkpoint.read(path)
     header = int.from_bytes(whole[:8], "little")
     for place in range(8 + header, len(whole), 37):
@@ -75,7 +75,7 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path) -> None:
             return os.mkdir, (str(touched),)
 
     (tmp_path / "best.safetensors").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(VcdeployError, match="not a whole vcdeploy checkpoint"):
+    with pytest.raises(VcdeployError, match="not a complete vcdeploy checkpoint"):
         checkpoint.read(checkpoint.find(tmp_path))
     assert not touched.exists()
 
@@ -96,7 +96,7 @@ def test_weights_that_do_not_fit_their_description_are_named(tmp_path: Path) -> 
     saved = make()
     saved.config["dim"] = 9
     checkpoint.write(tmp_path / "best.safetensors", saved)
-    with pytest.raises(VcdeployError, match="weights and its description do not fit"):
+    with pytest.raises(VcdeployError, match="weights do not match its description"):
         checkpoint.read(tmp_path / "best.safetensors").build()
 
 
@@ -127,7 +127,7 @@ def test_full_disk_keeps_the_old_file_and_rescues_the_new(tmp_path: Path, monkey
     monkeypatch.setattr(
         os, "fsync", lambda file: full_disk() if "run" in os.readlink(f"/proc/self/fd/{file}") else real(file)
     )
-    with pytest.raises(VcdeployError, match="No space left on device; the checkpoint of before is still") as caught:
+    with pytest.raises(VcdeployError, match="No space left on device; the previous checkpoint is still at") as caught:
         checkpoint.write(path, make(seed=1))
     assert path.read_bytes() == old
     assert os.listdir(path.parent) == ["last.safetensors"]
@@ -138,13 +138,13 @@ def test_full_disk_keeps_the_old_file_and_rescues_the_new(tmp_path: Path, monkey
 
 def test_full_disk_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(VcdeployError, match=r"there is no earlier checkpoint\. Free some space"):
+    with pytest.raises(VcdeployError, match=r"there is no previous checkpoint\. Free some space"):
         checkpoint.write(tmp_path / "last.safetensors", make())
     assert os.listdir(tmp_path) == []
 
 
 def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
-    """The kernel itself refuses the write: a process that may write no file above 4 KB."""
+    """The operating system refuses the write: a process limited to files of 4 KB."""
     path = tmp_path / "last.safetensors"
     checkpoint.write(path, make(dim=2))
     old = path.read_bytes()
@@ -163,6 +163,6 @@ def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
         capture_output=True, text=True, preexec_fn=limit, env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert result.returncode == 1
-    assert "File too large; the checkpoint of before is still" in result.stderr
+    assert "File too large; the previous checkpoint is still at" in result.stderr
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["last.safetensors"]

@@ -1,4 +1,4 @@
-"""A configuration validates itself, with messages that name the option."""
+"""Configurations validate themselves, with messages that name the option."""
 
 import pytest
 
@@ -18,9 +18,9 @@ from vcdeploy.training.config import TrainConfig
         ({"unit": "crnn", "layers": 2}, "--layers must be 1 with --unit crnn"),
         ({"setting": "guide"}, "--setting guide needs --guide"),
         ({"guide": " "}, "--guide has no effect in --setting learn"),
-        ({"budget": 0.5, "weight": 0.1}, "--budget steers the weight itself"),
-        ({"budget": 0.5, "setting": "entropy"}, "--budget steers the weight itself"),
-        ({"above_only": True}, "--above-only has no effect while the weight is steered"),
+        ({"budget": 0.5, "weight": 0.1}, "--budget adjusts the weight itself"),
+        ({"budget": 0.5, "setting": "entropy"}, "--budget adjusts the weight itself"),
+        ({"above_only": True}, "--above-only has no effect without a fixed weight"),
         ({"lr": float("nan")}, "--lr must be above 0, not nan"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The loop: it learns, it resumes to the same bits, it saves when told to stop, it loses nothing."""
+"""The training loop: it learns, resumes bit for bit, saves when interrupted, and loses no data."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def test_every_unit_learns(make_trainer: MakeTrainer, unit: str) -> None:
     trainer.run()
     first, *_, last = rows(trainer, "valid")
     frequencies = np.bincount(trainer.corpus.splits["valid"]) / len(trainer.corpus.splits["valid"])
-    by_frequency = -sum(p * math.log2(p) for p in frequencies if p)  # bits with no memory at all
+    by_frequency = -sum(p * math.log2(p) for p in frequencies if p)  # bits of a model without memory
     assert last["bits"] < first["bits"] < by_frequency
     assert last["bits"] < 0.4 * by_frequency
     for name in ("loss", "bits", "m", "m_spread", "rnn_d", "macs", "compute", "sharpness"):
@@ -67,14 +67,14 @@ def test_schedulers_take_smaller_steps_and_are_clipped_by_themselves(make_traine
     moved = {name: float((each.detach() - before[name]).abs().max()) for name, each in trainer.model.named_parameters()}
     for group, multiple in zip(trainer.optimizer.param_groups, (1.0, 0.25), strict=True):
         norms = torch.stack([each.grad.norm() for each in group["params"] if each.grad is not None])
-        # The norm that is divided by is 1e-6 larger than it was, and it was at least the 1e-3 that it becomes.
+        # Clipping divides by the norm + 1e-6, and the norm was at least 1e-3.
         assert norms.norm() == pytest.approx(1e-3, rel=1e-3)
         assert group["lr"] == pytest.approx(2e-3 * multiple)
     schedulers = {f"unit.layers.{layer}.{name}" for layer in (0, 1) for name in "uvb"}
     for name, each in trainer.model.named_parameters():
         assert each.grad is not None
         most = float(each.grad.abs().max())
-        step = (5e-4 if name in schedulers else 2e-3) * most / (most + 1e-8)  # Adam's first, with its epsilon
+        step = (5e-4 if name in schedulers else 2e-3) * most / (most + 1e-8)  # Adam's first step, with its epsilon
         # Weights below 4 are rounded by up to 1.2e-7.
         assert moved[name] == pytest.approx(step, rel=1e-5, abs=1.2e-7), name
 
@@ -116,7 +116,7 @@ def test_the_state_is_carried_over_but_for_the_stream_whose_turn_it_is(
     ],
     ids=lambda settings: settings["unit"],
 )
-@pytest.mark.parametrize("stop_at", [70, 137])  # in the middle of an epoch; in its last step but one and beyond
+@pytest.mark.parametrize("stop_at", [70, 137])  # in the middle of an epoch; near the end of one
 def test_resumed_run_ends_with_the_same_bits(make_trainer: MakeTrainer, settings: dict[str, Any], stop_at: int) -> None:
     whole = make_trainer("whole", epochs=1.5, **settings)
     whole.run()
@@ -263,7 +263,7 @@ def test_tensorboard_files_are_written(make_trainer: MakeTrainer) -> None:
 
 
 def test_evaluation_does_not_depend_on_the_cut(make_trainer: MakeTrainer, tmp_path: Path) -> None:
-    """One stream in segments of 7 or of 100: the same nats and the same m, in the order of the text."""
+    """One stream in segments of 7 or of 100: the same nats and the same m, in text order."""
     from vcdeploy.training.evaluate import evaluate
     from vcdeploy.training.streams import Streams
 
@@ -287,7 +287,7 @@ def test_a_budget_below_the_masks_reach_is_refused_at_once(make_trainer: MakeTra
 
 @pytest.mark.parametrize("settings", [{"budget": 0.5}, {"target": 0.3}], ids=["budget", "target"])
 def test_training_meets_what_it_may_spend_and_varies(make_trainer: MakeTrainer, settings: dict[str, float]) -> None:
-    # Goals that bind to the end: once learnt, this text asks for little, and nothing pulls m up to a goal above that.
+    # Low goals: once learnt, this text needs little state, and nothing raises m to a higher goal.
     trainer = make_trainer(unit="vcrnn", dim=32, epochs=8.0, **settings)
     trainer.run()
     last = rows(trainer, "valid")[-1]

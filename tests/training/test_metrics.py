@@ -1,4 +1,4 @@
-"""What is counted without a mask is what the reference's mask covers."""
+"""The closed form of a² agrees with the reference's mask."""
 
 import pytest
 import torch

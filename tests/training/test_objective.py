@@ -1,4 +1,4 @@
-"""The penalty in all its settings, and the steering of a budget."""
+"""The penalty in all its settings, and the controller that meets a budget."""
 
 import json
 import math
@@ -62,12 +62,12 @@ def test_entropy_setting_pulls_uncertain_steps_up_and_certain_ones_down() -> Non
 
 @pytest.mark.parametrize("settings", [{"target": 0.3}, {"budget": 0.3}], ids=["target", "budget"])
 def test_steering_meets_its_goal_on_a_moving_plant(settings: dict[str, float]) -> None:
-    """A stand-in for training: m answers to the weight with delay, and wants more as the model learns."""
+    """A simulation of training: m follows the weight with a delay, and demand grows as the model learns."""
     objective = Objective(TrainConfig(**settings))  # type: ignore[arg-type]
     m, hunger, spent = 0.6, 0.3, []
     for _ in range(3000):
-        m += 0.02 * (hunger / (hunger + objective.weight) - m)  # towards where hunger and weight balance
-        hunger *= 1.00012  # on ptb the weight a VCRNN needs grew 1.7 times in 4,400 steps
+        m += 0.02 * (hunger / (hunger + objective.weight) - m)  # towards the balance of hunger and weight
+        hunger *= 1.00012  # growth as observed for a VCRNN on ptb
         objective.observe(m, m**2, 0.0)
         spent.append(m)
     assert spent[-1] == pytest.approx(0.3, rel=0.01)
@@ -75,7 +75,7 @@ def test_steering_meets_its_goal_on_a_moving_plant(settings: dict[str, float]) -
 
 
 def test_an_m_that_has_sunk_is_lifted() -> None:
-    """A stand-in for a scheduler whose gradient has vanished: m moves with the penalty alone."""
+    """A simulated scheduler with a vanished gradient: only the penalty moves m."""
     objective = Objective(TrainConfig(target=0.3))
     m, weights, fractions = 0.1, [], []
     for _ in range(600):
@@ -84,17 +84,17 @@ def test_an_m_that_has_sunk_is_lifted() -> None:
         weights.append(objective.weight)
         fractions.append(m)
     first = next(step for step, weight in enumerate(weights) if weight < 0)
-    assert first == 200, "a model that is only beginning is left alone"
+    assert first == 200, "m must not be lifted early in training"
     assert weights[first] == pytest.approx(0.3 * (math.log(fractions[first] / 0.3) + 0.02), rel=0.01)
-    # The gap closes at 0.02 * 0.3 / m a step, to e^-4 of it within the push, and 2 % of the goal are slack.
+    # The gap closes at 0.02 * 0.3 / m per step, to e^-4 of itself during the lift; 2 % of the goal are slack.
     assert max(fractions) == pytest.approx(0.3, rel=0.05)
-    for _ in range(20):  # of use after all: m is pulled down again at once
+    for _ in range(20):  # a high m is pulled down again immediately
         objective.observe(0.6, 0.36, 0.0)
     assert objective.weight > 0.3
 
 
 def test_a_lift_is_a_push_that_ends() -> None:
-    """A model that has no use for more is left alone after it."""
+    """A model that does not benefit from more state is not lifted again."""
     objective = Objective(TrainConfig(target=0.3))
     weights = []
     for _ in range(2000):
@@ -107,7 +107,7 @@ def test_a_lift_is_a_push_that_ends() -> None:
     ("m", "begin", "end"), [(0.1, 50, 180), (0.1, 2000, 2130), (0.29, 2000, 2600)], ids=["start", "later", "a little"]
 )
 def test_a_dip_lifts_nothing(m: float, begin: int, end: int) -> None:
-    """m falls far below its goal around step 100 of most runs, and is back by step 200; or stays a little below it."""
+    """A short dip far below the goal, as around step 100 of most runs, or a longer one slightly below it."""
     objective = Objective(TrainConfig(target=0.3))
     for step in range(3000):
         objective.observe(m if begin < step < end else 0.3, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Streams: nothing lost, nothing twice, the same for one process and for several."""
+"""Streams: no symbol lost or repeated, and the same for one process as for several."""
 
 import numpy as np
 import pytest
@@ -73,13 +73,13 @@ def test_streams_restart_in_turn() -> None:
         (at,) = stream.nonzero(as_tuple=True)
         assert len(at) == 5
         assert (at.diff() == 20).all()
-    assert starts.sum(1).max() == 1  # one at a time: the rest of the batch goes on
+    assert starts.sum(1).max() == 1  # one at a time; the other streams continue
     parts = [Streams(np.zeros(5000), 8, 5, rank=rank, world=2).restarting(10, 20) for rank in (0, 1)]
     assert torch.equal(torch.cat(parts), starts[10])
 
 
 def test_streams_of_bits_restart_with_a_character() -> None:
-    streams = Streams(np.zeros(5000), 4, 10, period=16)  # 10-bit segments meet a character's start every 80 bits
+    streams = Streams(np.zeros(5000), 4, 10, period=16)  # 10-bit segments start with a character every 80 bits
     starts = [k for k in range(200) if streams.restarting(k, 3).any()]
     assert starts
     assert all(10 * k % 16 == 0 for k in starts)

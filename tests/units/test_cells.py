@@ -1,4 +1,4 @@
-"""The reference: the equations, and that skipping is exact."""
+"""The reference: its equations, and the exactness of skipping."""
 
 import math
 
@@ -12,7 +12,7 @@ from vcdeploy.reference.scheduler import active, mask
 
 
 def weigh(outputs: tuple[Tensor, ...]) -> Tensor:
-    """A scalar that every element of every output takes part in, each with a weight of its own."""
+    """A scalar that depends on every element of every output, each with a different weight."""
     return sum(
         ((each * torch.linspace(-1, 1, each.numel(), dtype=each.dtype).view_as(each)).sum() for each in outputs),
         torch.zeros((), dtype=outputs[0].dtype),
@@ -29,7 +29,7 @@ def test_prefix_alone_is_exact_forward_and_backward(case: Case) -> None:
     gradients = torch.autograd.grad(weigh(dense), inputs)
     from_prefix = torch.autograd.grad(weigh(prefix), inputs)
     for name, one, other in zip(("X", "H0", "U", "V", "u", "v", "b", "C0"), gradients, from_prefix, strict=False):
-        # relative to the largest element: rounding of sums of up to T·B·D terms
+        # relative to the largest element: rounding in sums of up to T·B·D terms
         assert (one - other).abs().max() <= 1e-12 * max(1, one.abs().max().item()), name
 
 
@@ -49,7 +49,7 @@ def test_gradcheck(unit: str, level: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_past_the_active_dimensions_the_bits_are_untouched(case: Case, dtype: torch.dtype) -> None:
     X, H0, *rest = case.inputs(dtype)
-    H0[:, ::3] = -0.0  # a sum with 0 would make it +0
+    H0[:, ::3] = -0.0  # adding 0 would turn it into +0
     cell = rest[-1].clone() if case.unit == "vclstm" else None
     Y, _, M, *C = REFERENCE[case.unit](X, H0, *rest, case.sharpness, EPSILON)
     a = active(M, case.D, case.sharpness, EPSILON)
@@ -93,7 +93,7 @@ def test_mask_by_hand() -> None:
 
 @pytest.mark.parametrize("unit", GATES)
 def test_one_step_by_hand(unit: str) -> None:
-    """D = 1, B = 1, T = 1, every equation of docs/design.md written with Python's floats."""
+    """D = 1, B = 1, T = 1: the equations of docs/design.md in Python floats."""
     x, h, c, u, v, b, sharpness = 0.7, -0.3, 0.4, 0.2, -0.5, 0.9, 0.6
     U, V = [0.5, -0.8, 1.1, 0.3][: GATES[unit]], [-0.4, 0.9, 0.6, -1.2][: GATES[unit]]
 
@@ -132,7 +132,7 @@ def test_one_step_by_hand(unit: str) -> None:
 @pytest.mark.parametrize("unit", GATES)
 @pytest.mark.parametrize("where", ["X", "H0"])
 def test_nan_in_nan_out(unit: str, where: str) -> None:
-    """A NaN makes m NaN, so that the whole state of that sequence is NaN from there on; no other sequence is."""
+    """A NaN makes m NaN, so the whole state of that sequence is NaN from then on; other sequences are unaffected."""
     case = Case(unit, 4, 3, 7, "ragged", 1.0)
     inputs = case.inputs()
     if where == "X":

@@ -1,4 +1,4 @@
-"""The units as modules: shapes, states, layers, baselines, the language model around them."""
+"""The units as modules: shapes, states, layers, baselines, the language model."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_layers_feed_each_other_and_stack_h_then_c() -> None:
         hidden, h, share, c = cells.vclstm(hidden, zeros, U, V, u, v, b, zeros, module.sharpness, module.epsilon)
         rows += [h, c]
         fractions.append(share)
-    # Up to rounding: sums of ten products in another order, and through the slope of the mask, 5/4.
+    # Up to rounding: sums of ten products in another order, amplified by the slope of the mask, 5/4.
     for one, other in ((y, hidden), (state, torch.stack(rows)), (m, torch.stack(fractions, -1))):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-14)
 
@@ -76,7 +76,7 @@ def test_crnn_slow_layer_changes_only_at_boundaries() -> None:
     assert torch.equal(state[1, 0], start[1, 0])
     assert not torch.equal(state[1, 1], start[1, 1])
     assert m[:, :, 1].tolist() == [[0, 0], [0, 1], [0, 0]]
-    # the equations, by hand, for the sequence with a boundary at its second step
+    # the equations written out for the sequence with a boundary at its second step
     fast, slow = start[:, 1]
     for t in range(3):
         fast = torch.tanh(module.fast_U @ fast + module.fast_V @ x[t, 1] + module.fast_W @ slow)
@@ -123,7 +123,7 @@ def test_language_model_of_every_unit(unit: str) -> None:
     logits.sum().backward()
     assert all(each.grad is not None for each in model.parameters())
     once, _, _ = model(tokens, None, boundaries)
-    assert not torch.equal(once, logits)  # dropout draws anew
+    assert not torch.equal(once, logits)  # another dropout mask
     model.eval()
     assert torch.equal(model(tokens, None, boundaries)[0], model(tokens, None, boundaries)[0])
 
@@ -152,7 +152,7 @@ def test_a_new_scheduler_gives_every_step_the_initial_m(share: float) -> None:
     y, _, m = unit(torch.randn(10, 20, 64))
     torch.testing.assert_close(m, torch.full_like(m, share))  # sigmoid and logit in float32
     y.square().mean().backward()
-    for each in unit.scheduler_parameters():  # and it learns from the first step on
+    for each in unit.scheduler_parameters():  # they get gradients from the first step on
         assert each.grad is not None
         assert each.grad.any()
 

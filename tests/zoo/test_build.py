@@ -1,4 +1,4 @@
-"""Making an entry of the zoo: the card it gets, and what is refused, with the zoo as it was before."""
+"""Building a zoo entry: its card, and failures that leave the zoo unchanged."""
 
 import json
 from pathlib import Path
@@ -51,13 +51,13 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bits() -> dict[str, float]:
-    """Bits per symbol, by the name of what is evaluated."""
+    """Bits per symbol, by the name of the evaluated file or folder."""
     return {"run": 2.12, "new.onnx": 2.123456789}
 
 
 @pytest.fixture(autouse=True)
 def empty_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: dict[str, float]) -> Path:
-    """A zoo with nothing in it, and commands that take no time."""
+    """An empty zoo, with commands replaced by fast stand-ins."""
 
     def vcdeploy(command: str, model: str, *words: str) -> str:
         if command == "export":
@@ -91,7 +91,7 @@ def test_speed_can_be_taken_again(run: Path, monkeypatch: pytest.MonkeyPatch) ->
     after = build.timed_again("new")
     assert after["speed"]["date"] == "2027-01-01"
     assert zoo.card("new") == before | {"speed": after["speed"]}
-    with pytest.raises(VcdeployError, match="the zoo has no old, but new: give the run"):
+    with pytest.raises(VcdeployError, match="the zoo has no old, only new: give the run"):
         build.timed_again("old")
 
 
@@ -105,7 +105,7 @@ def test_what_is_refused_leaves_the_zoo_as_it_was(
 
     with monkeypatch.context() as changed:
         changed.setattr(zoo, "LARGEST", 100)
-        refused("bytes in f16, and an entry at most 100: take a narrower --precision")
+        refused("bytes in f16; the limit of an entry is 100: use a narrower --precision")
     with monkeypatch.context() as changed:
         changed.setitem(bits, "new.onnx", 2.2)
         refused(r"f16 costs too much: 2.1200 bits become 2.2000")
@@ -117,9 +117,9 @@ def test_what_is_refused_leaves_the_zoo_as_it_was(
     about["command"] = "vcdeploy train --resume runs/x"
     (run / "run.json").write_text(json.dumps(about))
     refused("does not say how the run began")
-    for corpus, why in (("ptb", r"not open \(LDC\)"), ("my-book.txt", "of which no licence is known")):
+    for corpus, why in (("ptb", r"not open \(LDC\)"), ("my-book.txt", "its licence is not known")):
         about["config"]["corpus"] = corpus
         (run / "run.json").write_text(json.dumps(about))
-        refused(f"models of {corpus} don't ship.*{why}")
+        refused(f"the zoo takes no models of {corpus}.*{why}")
     (run / "run.json").unlink()
-    refused("is its folder that of a finished run")
+    refused("is this the folder of a finished run")

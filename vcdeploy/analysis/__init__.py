@@ -1,4 +1,4 @@
-"""What a model costs and where it spends: counted operations, traces, plots, pages."""
+"""Where a model spends its computation: traces, m by class of symbol, Pareto fronts, charts and pages."""
 
 from vcdeploy.analysis.pareto import front
 from vcdeploy.analysis.spending import Spent, Word, parts, peaks, spent, words

@@ -1,7 +1,7 @@
-"""Charts as SVG text, without any package: lines over linear or logarithmic axes, and bars.
+"""SVG charts without dependencies: lines on linear or logarithmic axes, and bars.
 
-Colours are those of Okabe and Ito; a series has a marker and a dash of its own, too, and its name stands in the legend
-as well as in the description that a screen reader reads. The ground is white, on screens and on paper.
+Colours are those of Okabe and Ito; each series also has its own marker and dash pattern, and its name in the legend.
+`description` is the text for screen readers. The background is white, on screen and in print.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f5f00", "#3690c0", "#0
 DASHES = ("", "7 3", "2 3", "8 3 2 3", "", "7 3", "2 3")
 INK, SOFT, LINE = "#1a1a1a", "#4d4d4d", "#d0d0d0"
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 66, 14, 48
-LEGEND, ROW, BAR = 270, 20, 24  # width of the legend; height of a line in it, and of a bar with its gap
-NAMES = 210  # width of the names of bars
+LEGEND, ROW, BAR = 270, 20, 24  # width of the legend; height of a legend row, and of a bar with its gap
+NAMES = 210  # width of the column of bar names
 
 
 class Series(NamedTuple):
-    """A name and its points (x, y); line: whether they are joined. Without markers it is a line alone."""
+    """A named curve through points (x, y); without markers, only the line is drawn."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -28,7 +28,7 @@ class Series(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """What it shows, and the ticks: values with the words under them. log: both ends must then be above 0."""
+    """Label, ticks (value and text) and scale of an axis; on a log axis all values must be above 0."""
 
     label: str
     ticks: Sequence[tuple[float, str]] | None = None
@@ -36,7 +36,7 @@ class Axis(NamedTuple):
 
 
 def lines(series: Sequence[Series], x: Axis, y: Axis, description: str) -> str:
-    """A chart of curves, with the legend to the right."""
+    """A line chart with the legend on the right."""
     height = max(HEIGHT, TOP + ROW * len(series) + BOTTOM)
     points = [point for each in series for point in each.points]
     x_ticks = x.ticks or _ticks([point[0] for point in points], x.log)
@@ -68,7 +68,7 @@ def lines(series: Sequence[Series], x: Axis, y: Axis, description: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, bool]], label: str, description: str) -> str:
-    """Horizontal bars with their values beside them: name, value, and whether it stands out."""
+    """A chart of horizontal bars with their values; a row is name, value, and whether to highlight it."""
     top = max(value for _, value, _ in rows)
     room = WIDTH + LEGEND - NAMES - 70
     parts = []
@@ -104,7 +104,7 @@ def _line(places: Sequence[tuple[float, float]], colour: str, dash: str) -> str:
 
 
 def _marker(number: int, x: float, y: float, colour: str) -> str:
-    """A circle, a square, a triangle, a diamond, a triangle upside down, a cross, a plus."""
+    """The marker of a series: circle, square, triangle, diamond, inverted triangle, cross or plus."""
     shapes = (
         "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z", "M-4 -4h8v8h-8z", "M0 -5.5L5 4H-5z", "M0 -5.5L5 0L0 5.5L-5 0z",
         "M0 5.5L5 -4H-5z", "M-4 -4L4 4M-4 4L4 -4", "M-5 0H5M0 -5V5",
@@ -115,7 +115,7 @@ def _marker(number: int, x: float, y: float, colour: str) -> str:
 
 
 def _scale(values: Sequence[float], log: bool, begin: float, end: float) -> Callable[[float], float]:
-    """From a value to a place."""
+    """A function from values to coordinates between `begin` and `end`."""
     low, high = min(values), max(values)
 
     def part(value: float) -> float:
@@ -127,7 +127,7 @@ def _scale(values: Sequence[float], log: bool, begin: float, end: float) -> Call
 
 
 def _ticks(values: Sequence[float], log: bool) -> list[tuple[float, str]]:
-    """Round numbers from the least to beyond the greatest: 1, 2, 5, 10, …; or about five, evenly."""
+    """Round ticks that cover all values: 1, 2, 5, 10, … on a log axis, else about five at equal distances."""
     low, high = min(values), max(values)
     if log:
         few = (1, 2, 5) if high / low < 200 else (1,)
@@ -143,5 +143,5 @@ def _ticks(values: Sequence[float], log: bool) -> list[tuple[float, str]]:
 
 
 def _number(value: float) -> str:
-    """Three digits, with commas."""
+    """Format with three significant digits; from 100 on, as a whole number with commas."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

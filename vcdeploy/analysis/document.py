@@ -1,8 +1,7 @@
-"""A document of words, tables and figures, as Markdown and as one HTML page that needs nothing else.
+"""A document of paragraphs, tables and figures, rendered as Markdown and as a self-contained HTML page.
 
-The page has no script and asks for nothing from elsewhere. Tables have captions and say which cells are headings; one
-that is wider than the window scrolls, by keyboard, too; under each figure are its numbers, unless their table is a part
-of its own.
+The page has no scripts and loads nothing. Tables have captions and header cells; a table wider than the window scrolls,
+also by keyboard. Below each figure are its numbers, unless the section shows their table anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text; the first of each row is its heading."""
+    """A table of text cells; the first cell of each row is its heading."""
 
     caption: str
     columns: Sequence[str]
@@ -24,7 +23,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of its file, without .svg. caption: what it shows, for those who don't see it. table: its numbers."""
+    """An SVG figure. name: file name without .svg; caption: also its text alternative; table: its numbers."""
 
     name: str
     caption: str
@@ -34,7 +33,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """parts: paragraphs, tables and figures. A paragraph may have code in `backticks`."""
+    """A heading and its paragraphs, tables and figures; paragraphs may have code in `backticks`."""
 
     heading: str
     parts: Sequence[str | Table | Figure]
@@ -45,7 +44,7 @@ class Section:
 
 
 def markdown(heading: str, opening: Sequence[str | Table | Figure], sections: Sequence[Section]) -> str:
-    """Figures are references to files NAME.svg beside it, with their numbers below."""
+    """Render as Markdown; figures refer to NAME.svg in the same folder, with their numbers below."""
     lines = [f"# {heading}", "", *_in_markdown(opening)]
     for section in sections:
         lines += [f"## {section.heading}", "", *_in_markdown(section.parts)]
@@ -61,7 +60,7 @@ def _in_markdown(parts: Sequence[str | Table | Figure]) -> Iterator[str]:
             yield from (f"![{part.caption}]({part.name}.svg)", "")
         table = part.table if isinstance(part, Figure) else part
         if isinstance(part, Figure) and table in parts:
-            continue  # it stands there by itself
+            continue  # shown separately
         if table.caption and not isinstance(part, Figure):
             yield from (f"*{table.caption}*", "")
         yield "| " + " | ".join(_plain(each) for each in table.columns) + " |"
@@ -75,7 +74,7 @@ def _plain(cell: str) -> str:
 
 
 def page(heading: str, opening: Sequence[str | Table | Figure], sections: Sequence[Section]) -> str:
-    """The HTML page, with a list of its sections."""
+    """Render as an HTML page with a list of its sections."""
     content = "".join(f'<li><a href="#{each.anchor}">{escape(each.heading)}</a></li>' for each in sections)
     body = "\n".join(map(_section, sections))
     style = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
@@ -107,7 +106,7 @@ def _in_html(parts: Sequence[str | Table | Figure]) -> Iterator[str]:
 
 
 def _table(table: Table) -> str:
-    # Numbers stand to the right, so that digits are under each other; a column without a digit has words.
+    # Numbers are right-aligned so that digits line up; a column without digits is text and left-aligned.
     sides = [
         "" if any(map(str.isdigit, "".join(cells))) else ' class="words"' for cells in zip(*table.rows, strict=True)
     ]
@@ -128,7 +127,7 @@ def _table(table: Table) -> str:
 
 
 def _with_code(text: str) -> str:
-    """What stands in `backticks` is code."""
+    """Escape text for HTML, with `backticks` as code."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{each}</code>" if number % 2 else each for number, each in enumerate(pieces))
 

@@ -17,7 +17,7 @@ def numbers(
     classes: dict[str, Spent] | None = None,
     words: Sequence[Word] | None = None,
 ) -> dict[str, Any]:
-    """A document for json.dumps; what has no number, such as the entropy before the first symbol, is null."""
+    """A document for json.dumps; undefined values, such as the entropy before the first symbol, are null."""
     return {
         "traces": [
             {

@@ -1,4 +1,4 @@
-// The page of vcdeploy.analysis.page: what is pointed at or has the focus is read out; arrow keys move.
+// Script of vcdeploy.analysis.page: shows the description of the hovered or focused symbol; arrow keys move the focus.
 "use strict";
 const cells = [...document.querySelectorAll(".cell")];
 const readout = document.getElementById("readout");
@@ -16,7 +16,7 @@ function choose(cell) {
   show(cell);
 }
 
-// The cell of the next line, above (-1) or below (1), that is nearest in x.
+// The cell nearest in x on the next line, above (-1) or below (1).
 function beyond(cell, way) {
   const from = cell.getBoundingClientRect(), x = from.left + from.width / 2;
   let best = null, line = 0;
@@ -31,7 +31,7 @@ function beyond(cell, way) {
   return best && best.cell;
 }
 
-// Scrolling moves the page under a mouse that rests: that is no pointing.
+// Scrolling also sends mousemove events, with the mouse at rest: ignore those.
 let rest = [-1, -1];
 document.addEventListener("mousemove", (event) => {
   const cell = event.target.closest(".cell");

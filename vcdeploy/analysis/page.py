@@ -1,4 +1,4 @@
-"""Traces as one HTML page that needs nothing else: no network, no script or font from elsewhere, no matplotlib."""
+"""Traces as one self-contained HTML page: no network, no external scripts or fonts, no matplotlib."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def page(
     classes: Mapping[str, Spent] | None = None,
     words: Sequence[Word] | None = None,
 ) -> str:
-    """The page: a strip a trace, one above another; then m by class of symbol, and words with their peaks.
+    """Render the page: one strip per trace, then m by class of symbol, and words with their peaks.
 
-    Each symbol says on hover and on keyboard focus what it is, m, a, and how it was expected; arrow keys move from
-    symbol to symbol and from line to line. With dimensions (first, last), counted from 1, the changes of the state
-    are under each symbol, the last dimension on top. With words, their peaks are marked.
+    On hover and on keyboard focus, a symbol shows its name, m, a and how it was predicted; arrow keys move between
+    symbols and between lines. With dimensions (first, last), counted from 1, the changes of the state are below each
+    symbol, the last dimension on top. With words, their peaks are marked.
     """
     top = max(0.1, float(np.ceil(max(trace.mean_m.max() for trace in traces) * 10) / 10))
     most = max((_shown(trace, dimensions).max() for trace in traces), default=0.0) if dimensions else 0.0
@@ -52,12 +52,12 @@ def page(
 
 
 def describe(trace: Trace, at: int, peak: bool = False) -> str:
-    """A symbol of a trace in words: what it is, m, a, how it was expected, and whether a part of a word begins."""
+    """Describe a symbol of a trace: its name, m, a, how it was predicted, and whether it is a peak inside a word."""
     symbol = trace.symbols[at]
     name = SIGNS.get(symbol, f"U+{ord(symbol[0]):04X}" if not symbol.isprintable() else f"“{symbol}”")
     m = " and ".join(f"{each:.3f}" for each in trace.m[at])
     a = " and ".join(f"{each:,}" for each in trace.active[at])
-    expected = "the first symbol, which nothing foresaw"
+    expected = "the first symbol, not predicted"
     if not np.isnan(trace.probability[at]):
         expected = (
             f"probability {trace.probability[at]:.3g}, {trace.bits[at]:.2f} bits; "
@@ -73,7 +73,7 @@ def _strip(
     summary = trace.summary()
     said = (
         f"{trace.config['unit']}, {trace.config['dim']:,} dimensions · {len(trace):,} symbols · "
-        f"mean m {summary['m']:.3f} · rnn_d {summary['rnn_d']:,.0f} · {summary['macs']:,.0f} macs a step · "
+        f"mean m {summary['m']:.3f} · rnn_d {summary['rnn_d']:,.0f} · {summary['macs']:,.0f} macs/step · "
         f"{summary['bits']:.3f} bits per symbol"
     )
     style = ""
@@ -112,13 +112,13 @@ def _legend(top: float, dimensions: tuple[int, int] | None, marked: bool) -> str
     if dimensions:
         steps_of = "".join(f'<i style="background:{colour}"></i>' for colour in colours.CHANGES)
         changed = (
-            f" Under each symbol dimensions {dimensions[0]:,} to {dimensions[1]:,}, the last on top: unchanged "
+            f" Below each symbol: dimensions {dimensions[0]:,} to {dimensions[1]:,}, the last on top: unchanged "
             f'<span class="ramp" aria-hidden="true">{steps_of}</span> changed most.'
         )
     return (
-        "<p>The height and the colour of a bar are m, the fraction of the state that reading the symbol updated: "
+        "<p>The height and the colour of a bar show m, the fraction of the state updated when reading the symbol: "
         f'0 <span class="ramp" aria-hidden="true">{steps}</span> 1. A bar of full height is {top:g}.'
-        f"{' ▾ is a peak inside a word.' * marked}{changed}</p>\n"
+        f"{' ▾ marks a peak inside a word.' * marked}{changed}</p>\n"
     )
 
 
@@ -128,7 +128,7 @@ def _classes(classes: Mapping[str, Spent], traces: Sequence[Trace]) -> str:
         f"<tr><th scope=row>{escape(name)}<td>{spent['symbols']:,}<td>{spent['m']:.3f}<td>{spent['m'] / mean:.2f}"
         for name, spent in classes.items()
     )
-    head = "<tr><th scope=col>reading<th scope=col>symbols<th scope=col>mean m<th scope=col>of the mean"
+    head = "<tr><th scope=col>class<th scope=col>symbols<th scope=col>mean m<th scope=col>relative to mean"
     return f"<section><h2>By class of symbol</h2><table>{head}{rows}</table></section>"
 
 
@@ -142,12 +142,12 @@ def _shown(trace: Trace, dimensions: tuple[int, int] | None) -> NDArray[np.float
 
 
 def _png(shown: NDArray[np.float64], most: float) -> bytes:
-    """A picture [rows, columns] of changes, by the root of each as a part of the most, in colours.CHANGES."""
+    """A PNG of changes [rows, columns] in colours.CHANGES, by the square root of each relative to `most`."""
     stops = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in colours.CHANGES])
     palette = np.stack([np.interp(np.linspace(0, len(stops) - 1, 256), range(len(stops)), part) for part in stops.T], 1)
     places = (255 * np.sqrt(shown / (most or 1.0))).round().astype(np.uint8)
     rows, columns = places.shape
-    lines = np.concatenate([np.zeros((rows, 1), np.uint8), places], 1).tobytes()  # each opens with its filter: none
+    lines = np.concatenate([np.zeros((rows, 1), np.uint8), places], 1).tobytes()  # each starts with its filter, 0: none
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -162,7 +162,7 @@ def _png(shown: NDArray[np.float64], most: float) -> bytes:
 
 
 def _beside(name: str) -> str:
-    """A file of this folder."""
+    """The text of a file next to this module."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 

@@ -1,12 +1,12 @@
-"""The Pareto front: of models with a cost and a score, those that no other beats in both."""
+"""The Pareto front of models by cost and score."""
 
 from collections.abc import Sequence
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Which of the points (cost, score), less of either being better, are on the front, by rising cost.
+    """Indices of the points (cost, score) on the front, by rising cost; lower is better for both.
 
-    A point is on it unless another has at most its cost and at most its score, and less of one of them.
+    A point is on the front unless another is no higher in both and lower in one.
     """
     found: list[int] = []
     for index in sorted(range(len(points)), key=lambda each: points[each]):

@@ -1,4 +1,4 @@
-"""Pictures of traces with matplotlib: m over a text, and the dimensions that changed. No files are written here."""
+"""Plots of traces with matplotlib: m over a text, and the dimensions that changed. Writes no files."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST = 5000  # symbols in a picture
-WIDTHS = {"text": 0.115, "bits": 0.075, "music": 0.19}  # of a symbol, in inches
-ACROSS = 9.2  # inches of symbols in a line
+MOST = 5000  # symbols per picture, at most
+WIDTHS = {"text": 0.115, "bits": 0.075, "music": 0.19}  # width of a symbol, in inches
+ACROSS = 9.2  # width of a line of symbols, in inches
 EDGE = "#303030"
-# Heights in inches, and the room to the left of the axes.
+# Heights and the left margin, in inches.
 BARS, MAP, TITLE, GAP, NOTE, SCALE, LEFT = 0.85, 1.1, 0.3, 0.25, 0.2, 0.55, 0.65
-LABELS = {"text": 0.32, "bits": 0.4, "music": 0.6}  # under the bars
+LABELS = {"text": 0.32, "bits": 0.4, "music": 0.6}  # height of the labels below the bars, in inches
 
 
 def strips(
     traces: Sequence[Trace], dimensions: tuple[int, int] | None = None, words: Sequence[Word] | None = None
 ) -> Figure:
-    """m over each text as bars above its symbols, one text above another, long ones in several lines.
+    """Plot m over each text as bars above its symbols, one text below another; long texts take several lines.
 
-    With dimensions (first, last), counted from 1, a map of |h_t - h_{t-1}| under each line: white is unchanged.
-    The traces then need their changes. With words, a mark on each peak inside them.
+    With dimensions (first, last), counted from 1, each line has a map of |h_t - h_{t-1}| below it, where white is
+    unchanged; the traces need `changes` for that. With words, the peaks inside them are marked.
     """
     extras.require("matplotlib", for_="a picture")
     from matplotlib.figure import Figure
 
     if sum(map(len, traces)) > MOST:
         raise VcdeployError(
-            f"{sum(map(len, traces)):,} symbols don't fit a picture, which takes {MOST:,}: "
+            f"{sum(map(len, traces)):,} symbols don't fit in a picture (at most {MOST:,}): "
             "give a shorter text, or write .html or .json"
         )
     rows = [(trace, start, stop) for trace in traces for start, stop in _lines(trace)]
@@ -54,7 +54,7 @@ def strips(
     height = titles + bars + maps + NOTE + (SCALE if dimensions else 0.0) + 0.25
     figure = Figure(figsize=(max(width, 4), height), dpi=150, facecolor="white")
     width, height = figure.get_size_inches()
-    at = height - 0.2  # the place that is free, in inches from below
+    at = height - 0.2  # upper edge of the free area, in inches from the bottom
 
     def place(tall: float, across: float, below: float) -> Axes:
         nonlocal at
@@ -91,7 +91,7 @@ def strips(
 
 
 def picture(figure: Figure, format_: str) -> bytes:
-    """A figure as "png" or "svg": the same bytes for the same figure, whenever it is drawn."""
+    """Render a figure as "png" or "svg"; the same figure always gives the same bytes."""
     from matplotlib import rc_context
 
     content = io.BytesIO()
@@ -103,7 +103,7 @@ def picture(figure: Figure, format_: str) -> bytes:
 
 
 def _lines(trace: Trace) -> Iterator[tuple[int, int]]:
-    """Where the lines of a trace start and stop; groups stay whole unless one is longer than a line."""
+    """Start and stop of each line of a trace; a group is split only if it is longer than a line."""
     room = int(ACROSS / WIDTHS[trace.vocab.kind])
     start = stop = 0
     for group in trace.groups():
@@ -122,7 +122,7 @@ def _lines(trace: Trace) -> Iterator[tuple[int, int]]:
 
 
 def _shown(trace: Trace, dimensions: tuple[int, int] | None) -> NDArray[np.float64]:
-    """[T, L, blocks] of the dimensions asked for."""
+    """Changes [T, L, blocks] of the given dimensions."""
     return blocks(changes_of(trace, dimensions))
 
 
@@ -164,7 +164,7 @@ def _draw_changes(axes: Axes, shown: NDArray[np.float64], start: int, dimensions
         interpolation="nearest",
         extent=(start - 0.5, start + len(shown) - 0.5, first - 0.5, last + 0.5),
         cmap=LinearSegmentedColormap.from_list("changes", colours.CHANGES),
-        norm=PowerNorm(0.5, 0, most or 1.0),  # by the root, so that a small change is told from none
+        norm=PowerNorm(0.5, 0, most or 1.0),  # square root, so that small changes are visible
     )
     axes.set_xlim(start - 0.6, start + len(shown) - 0.4)
     axes.set_xticks([])

@@ -1,4 +1,4 @@
-"""Where computation goes: the mean of m by class of symbol, and the peaks of m inside words."""
+"""Where computation goes: mean m by class of symbol, and peaks of m inside words."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from vcdeploy.analysis.traces import Trace
 
 
-RISE = 0.05  # by how much a peak of m is above its neighbours
+RISE = 0.05  # how far a peak of m is above its neighbours, at least
 
 
 class Spent(TypedDict):
-    """How many symbols a class has, and the mean of m over them."""
+    """Number of symbols in a class, and their mean m."""
 
     symbols: int
     m: float
 
 
 def by_class(m: NDArray[Any], classes: Mapping[str, NDArray[np.bool_]]) -> dict[str, Spent]:
-    """The mean of m [T, L] over each class of vcdeploy.corpora.classes, whose masks may be longer than m."""
+    """Mean of m [T, L] over each class of vcdeploy.corpora.classes; the masks may be longer than m."""
     mean_m = m.mean(-1)
     masks = {name: mask[: len(m)] for name, mask in classes.items()}
     return {
@@ -36,10 +36,13 @@ def by_class(m: NDArray[Any], classes: Mapping[str, NDArray[np.bool_]]) -> dict[
 
 
 def spent(traces: Sequence[Trace]) -> dict[str, Spent]:
-    """by_class over traces of models of one kind, together."""
+    """by_class over several traces together; their models must be of the same kind."""
     kinds = {trace.vocab.kind for trace in traces}
     if len(kinds) != 1:
-        raise VcdeployError(f"classes of symbols are those of one kind, and these are {' and '.join(sorted(kinds))}")
+        raise VcdeployError(
+            f"m by class needs models of one kind, and these are {' and '.join(sorted(kinds))}: "
+            "trace each kind separately"
+        )
     sums: dict[str, list[float]] = {}
     for trace in traces:
         for name, found in by_class(trace.m.astype(np.float64), classes(trace.vocab, trace.ids)).items():
@@ -51,7 +54,7 @@ def spent(traces: Sequence[Trace]) -> dict[str, Spent]:
 
 @dataclass(frozen=True, eq=False)
 class Word:
-    """A word, how often it came, m at each of its letters (the mean over the times it came), and peaks inside it."""
+    """A word, its number of occurrences, m at each letter (mean over the occurrences), and the peaks inside it."""
 
     text: str
     count: int
@@ -59,21 +62,21 @@ class Word:
     peaks: tuple[int, ...]
 
     def marked(self, mark: str = "-") -> str:
-        """The word with a mark before every peak: a peak is where a part of the word begins."""
+        """The word with a mark before each peak, where a part of the word begins."""
         return "".join(mark * (place in self.peaks) + letter for place, letter in enumerate(self.text))
 
 
 def peaks(m: NDArray[Any], rise: float = RISE) -> tuple[int, ...]:
-    """Where m [n] of a word's letters is above both neighbours by `rise`; the first and the last have but one."""
+    """Positions where m [n] of a word's letters exceeds both neighbours by `rise`; never the first or the last."""
     return tuple(place for place in range(1, len(m) - 1) if m[place] - max(m[place - 1], m[place + 1]) >= rise)
 
 
 def words(traces: Sequence[Trace], rise: float = RISE) -> list[Word]:
-    """The words of texts in the order they first come, runs of letters; m is taken over all times a word comes."""
+    """Words (runs of letters) in order of first occurrence; m is the mean over all occurrences of a word."""
     found: dict[str, list[NDArray[np.float64]]] = {}
     for trace in traces:
         if trace.vocab.kind != "text":
-            raise VcdeployError(f"words are looked for in text, and this model reads {trace.vocab.kind}")
+            raise VcdeployError(f"only text has words, and this model reads {trace.vocab.kind}: give a model of text")
         for word, start in _runs(trace):
             found.setdefault(word, []).append(trace.mean_m[start : start + len(word)])
     means = {word: np.mean(fractions, 0) for word, fractions in found.items()}
@@ -81,13 +84,13 @@ def words(traces: Sequence[Trace], rise: float = RISE) -> list[Word]:
 
 
 def parts(trace: Trace, words: Sequence[Word]) -> list[int]:
-    """Where in a trace parts of words begin: the places of the peaks of `words`, each time one of them comes."""
+    """Positions in a trace where parts of words begin: the peaks of `words`, at each occurrence."""
     inside = {word.text: word.peaks for word in words}
     return [start + peak for word, start in _runs(trace) for peak in inside.get(word, ())]
 
 
 def _runs(trace: Trace) -> list[tuple[str, int]]:
-    """The runs of letters of a text, and where each starts."""
+    """Runs of letters in a text, each with its start."""
     text = "".join(trace.symbols)
     letters = np.array([symbol.isalpha() for symbol in trace.symbols], bool)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], letters, [False]]).astype(int)))

@@ -1,4 +1,4 @@
-"""Traces: what a model spends on each symbol of a text, what it expected there, and which dimensions changed."""
+"""Traces: m, a and the prediction for each symbol of a text, and which dimensions changed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vcdeploy.vocabulary import Vocabulary, bits
 if TYPE_CHECKING:
     from vcdeploy.runtime import Model
 
-PIECE = 1024  # symbols to a call
+PIECE = 1024  # symbols per call
 
 
 class Group(NamedTuple):
-    """Symbols start to stop of a trace; of bits, the character they spell; whether a line ends after them."""
+    """Symbols start to stop of a trace; for bits, the character they spell; whether a line ends after them."""
 
     start: int
     stop: int
@@ -33,12 +33,12 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A text of T symbols as a model of L layers read it, from a zero state.
+    """A text of T symbols as read by a model of L layers, starting from a zero state.
 
-    title: what is said of the text in figures. config: the model's description.
-    m [T, L]: the fraction of the state that reading a symbol asked for. active [T, L]: a, the dimensions it updated.
-    probability [T]: of the symbol that came, before it came. entropy [T]: of that prediction, in bits. Nothing
-    foresees the first symbol: NaN. changes [T, L, D]: |h_t - h_{t-1}|, where it was asked for.
+    title: name of the text in figures. config: the model's description.
+    m [T, L]: update fraction of the step that reads each symbol. active [T, L]: a, the dimensions it updates.
+    probability [T]: predicted for each symbol. entropy [T]: of that prediction, in bits. Both are NaN for the first
+    symbol, which is not predicted. changes [T, L, D]: |h_t - h_{t-1}|, if requested.
     """
 
     title: str
@@ -56,22 +56,22 @@ class Trace:
 
     @cached_property
     def symbols(self) -> list[str]:
-        """Characters, bits or the symbols of a tune."""
+        """Characters, bits or symbols of a tune."""
         return [self.vocab.symbols[id_] for id_ in self.ids.tolist()]
 
     @cached_property
     def mean_m(self) -> NDArray[np.float64]:
-        """m [T], the mean of the layers."""
+        """m [T], mean over the layers."""
         return self.m.astype(np.float64).mean(-1)
 
     @cached_property
     def bits(self) -> NDArray[np.float64]:
-        """Bits [T] that each symbol took; NaN for the first."""
+        """Bits [T] of each symbol under the prediction; NaN for the first."""
         with np.errstate(divide="ignore"):
             return -np.log2(self.probability)
 
     def groups(self) -> list[Group]:
-        """What stays together where the symbols are laid out in lines: words, bytes, bars."""
+        """Symbols to keep together when they are laid out in lines: words, bytes, bars."""
         symbols, period = self.symbols, self.vocab.period
         if self.vocab.kind == "bits":
             spelt = bits.characters(self.ids, self.vocab.buffer)
@@ -85,14 +85,14 @@ class Trace:
             ends |= [symbol == notation.END for symbol in symbols]
         ends[-1] = True
         stops = (np.flatnonzero(ends) + 1).tolist()
-        # A line end, or a tune's, ends the line it is on.
+        # A newline or the end of a tune ends the line.
         last = ("\n", notation.END)
         return [
             Group(start, stop, "", symbols[stop - 1] in last) for start, stop in zip([0, *stops], stops, strict=False)
         ]
 
     def summary(self) -> dict[str, float]:
-        """Symbols, the mean of m, rnn_d, macs a step, and bits a symbol."""
+        """Number of symbols, mean m, rnn_d, macs/step and bits per symbol."""
         squares = (self.active.astype(np.float64) ** 2).mean(0).tolist()
         unit, dim = self.config["unit"], self.config["dim"]
         return {
@@ -105,10 +105,10 @@ class Trace:
 
 
 def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = "", changes: bool = False) -> Trace:
-    """Read a text, or its ids [T], and keep what each step did.
+    """Run a model over a text, or its ids [T], and record each step.
 
-    The text is what model.vocab.encode takes: characters, bits as text, a tune in ABC. With `changes` the model takes
-    one step a call, so that the state between steps is seen; the numbers are the same within its rounding.
+    `text` is what model.vocab.encode takes: characters, bits as text, a tune in ABC. With `changes` the model runs one
+    step per call, to observe the state between steps; the numbers are the same within rounding.
 
     >>> model = vcdeploy.load("english")
     >>> trace(model, "The prime minister").m[:, 0]
@@ -126,7 +126,7 @@ def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = ""
     expectations: list[NDArray[np.float64]] = []
     fractions: list[NDArray[np.float32]] = []
     moved: list[NDArray[np.float32]] = []
-    expected: NDArray[np.float64] | None = None  # [vocab], of the symbol to come
+    expected: NDArray[np.float64] | None = None  # [vocab], for the next symbol
     piece = 1 if changes else PIECE
     for at in range(0, len(ids), piece):
         now = ids[at : at + piece]
@@ -158,18 +158,18 @@ def trace(model: Model, text: str | NDArray[np.integer[Any]], *, title: str = ""
 
 
 def _hidden(state: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
-    """The h of each layer [L, D] from the state rows [S, 1, D]: an LSTM has a c after each."""
+    """The h of each layer [L, D] from the state rows [S, 1, D]; in an LSTM, c follows each h."""
     return state[:, 0].reshape(layers, -1, state.shape[-1])[:, 0]
 
 
 def _active(m: NDArray[np.float32], config: dict[str, Any]) -> NDArray[np.int64]:
     if is_variable(config["unit"]):
         return cost.active(m, config)
-    return (m * config["dim"]).astype(np.int64)  # a CRNN's layers: all of one, or none
+    return (m * config["dim"]).astype(np.int64)  # each layer of a CRNN updates all of its state or none
 
 
 def blocks(changes: NDArray[np.floating[Any]], most: int = 128) -> NDArray[np.float64]:
-    """Changes [T, D] by block of neighbouring dimensions [T, at most `most`]: the mean of each."""
+    """Mean changes [T, at most `most`] over blocks of neighbouring dimensions of changes [T, D]."""
     D = changes.shape[-1]
     edges = np.linspace(0, D, min(D, most) + 1).round().astype(int)
     return np.add.reduceat(changes.astype(np.float64), edges[:-1], axis=-1) / np.diff(edges)
@@ -178,7 +178,7 @@ def blocks(changes: NDArray[np.floating[Any]], most: int = 128) -> NDArray[np.fl
 def changes_of(trace: Trace, dimensions: tuple[int, int] | None) -> NDArray[np.float32]:
     """The changes [T, L, last - first + 1] of dimensions first to last, counted from 1."""
     if trace.changes is None or dimensions is None:
-        raise VcdeployError("this trace has no changes of the state: make it with trace(..., changes=True)")
+        raise VcdeployError("this trace has no changes of the state: create it with trace(..., changes=True)")
     first, last = dimensions
     D = trace.changes.shape[-1]
     if not 1 <= first <= last <= D:
@@ -187,7 +187,7 @@ def changes_of(trace: Trace, dimensions: tuple[int, int] | None) -> NDArray[np.f
 
 
 def visible(symbol: str) -> str:
-    """A symbol as it is drawn: white space as a sign, what can't be printed as a point."""
+    """A symbol as drawn: white space as a sign, unprintable characters as a dot."""
     if symbol.isspace():
         return {"\n": "⏎", "\t": "⇥"}.get(symbol, "␣")
     return symbol if symbol.isprintable() else "·"

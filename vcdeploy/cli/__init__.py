@@ -14,7 +14,7 @@ from vcdeploy.errors import VcdeployError
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and its line in `vcdeploy --help`, which so needs no command imported."""
+    """Where a command lives, and its line in `vcdeploy --help`, so that --help imports no command."""
 
     target: str
     summary: str
@@ -23,25 +23,25 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
     "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL on CORPUS."),
-    "export": Entry("vcdeploy.cli.export:export", "Write MODEL as one ONNX file, which runs in any stock runtime."),
+    "export": Entry("vcdeploy.cli.export:export", "Export MODEL to one ONNX file that runs in any stock runtime."),
     "sample": Entry(
         "vcdeploy.cli.sample:sample",
         "Generate text or tunes with MODEL.",
     ),
     "trace": Entry("vcdeploy.cli.trace:trace", "Show where MODEL spends its computation, symbol by symbol."),
-    "bench": Entry("vcdeploy.cli.bench:bench", "Measure how fast MODEL runs, beside dense models of its size."),
+    "bench": Entry("vcdeploy.cli.bench:bench", "Measure the speed of MODEL against dense models of its size."),
     "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the pretrained models, or show the card of one."),
-    "plugin": Entry("vcdeploy.cli.plugin:plugin", "Build the TensorRT plugin, or say where it is."),
-    "gpu-check": Entry("vcdeploy.cli.gpu_check:gpu_check", "Try everything that needs a GPU, and write a report."),
+    "plugin": Entry("vcdeploy.cli.plugin:plugin", "Build the TensorRT plugin, or print its path."),
+    "gpu-check": Entry("vcdeploy.cli.gpu_check:gpu_check", "Run every check that needs a GPU, and write a report."),
     "corpora": Entry("vcdeploy.cli.corpora:corpora", "List the named corpora and whether they are installed."),
     "doctor": Entry("vcdeploy.cli.doctor:doctor", "Show what works on this machine and how to fix what does not."),
 }
 
-INTERRUPTED = 130  # what a shell reports for a program stopped by Ctrl-C: 128 + SIGINT
+INTERRUPTED = 130  # exit status of a program stopped by Ctrl-C: 128 + SIGINT
 
 
 class Failure(click.ClickException):
-    """A VcdeployError on its way to the terminal."""
+    """A VcdeployError as the command line shows it."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {self.message}", file=file, err=file is None)

@@ -25,7 +25,7 @@ class Bench(click.Group):
         if "--full" in args and args[0] not in COMMANDS:
             args = ["report", *(each for each in args if each != "--full")]
         elif not args and ctx.resilient_parsing:
-            pass  # the Tab key: see shell_complete
+            pass  # completion: see shell_complete
         elif not args or args[0] not in (*COMMANDS, *ctx.help_option_names):
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -41,7 +41,7 @@ class Bench(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Subcommands, then what `run` completes: models or its options."""
+        """Complete subcommands, then the models or options of `run`."""
         commands = [
             CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
         ]
@@ -58,7 +58,7 @@ class Bench(click.Group):
 
 @click.group(cls=Bench)
 def bench() -> None:
-    """Measure how fast MODEL runs, beside dense models of its size.
+    """Measure the speed of MODEL against dense models of its size.
 
     `vcdeploy bench [MODEL]` is short for `vcdeploy bench run [MODEL]`, and `vcdeploy bench --full` for `vcdeploy bench
     report`. Each subcommand has its own --help.

@@ -1,4 +1,4 @@
-"""`vcdeploy bench compare`: two earlier runs."""
+"""`vcdeploy bench compare`: compare two earlier runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vcdeploy.cli.bench_options import print_comparison, threshold_option
 def compare(old: Path, new: Path, threshold: float | None) -> None:
     """List the ratios that differ between two runs; exit code 4 if one is worse.
 
-    The files are those of `vcdeploy bench --json` or the report.json of `vcdeploy bench report`. Compared are speedups
-    vs the dense baseline, not times.
+    The files come from `vcdeploy bench --json`, or are the report.json of `vcdeploy bench report`. Speedups vs the
+    dense baseline are compared, not times.
     """
     from vcdeploy.bench import compare as comparing
 

@@ -1,4 +1,4 @@
-"""What the subcommands of `vcdeploy bench` share: options, parsing of lists and ranges, the JSON output, SIGTERM."""
+"""Shared by the subcommands of `vcdeploy bench`: options, parsing of lists and ranges, JSON output, SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import click
 
 from vcdeploy.errors import VcdeployError
 
-WIDTH = 200  # columns, more than any table takes
-WORSE = 4  # the exit code where something is slower than it was
+WIDTH = 200  # columns; wider than any table
+WORSE = 4  # exit code if something is slower than before
 
 json_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the JSON document to this file, too; to a .jsonl file, add a line.",
+    help="Also write the JSON document to this file; to a .jsonl file it is appended as a line.",
 )  # fmt: skip
 compare_option = click.option(
     "--compare", metavar="OLD.json", type=click.Path(path_type=Path, dir_okay=False),
@@ -39,23 +39,23 @@ def command_line() -> str:
 
 
 def split(text: str | None) -> list[str]:
-    """The names of a list with commas."""
+    """The names in a comma-separated list."""
     return [each.strip() for each in (text or "").split(",") if each.strip()]
 
 
 def listed(text: str, known: tuple[str, ...], option: str) -> list[str]:
-    """The names of a list with commas, in the order of `known`."""
+    """The names in a comma-separated list, in the order of `known`."""
     wanted = split(text)
     for each in wanted:
         if each not in known:
-            raise VcdeployError(f"{option} has no {each!r}: choose from {', '.join(known)}, with commas in between")
+            raise VcdeployError(f"{option} has no {each!r}: choose from {', '.join(known)}, separated by commas")
     if not wanted:
-        raise VcdeployError(f"{option} names nothing: choose from {', '.join(known)}")
+        raise VcdeployError(f"{option} is empty: choose from {', '.join(known)}")
     return [each for each in known if each in wanted]
 
 
 def m_range(text: str) -> tuple[float, float]:
-    """LO:HI, or one number for both."""
+    """Parse LO:HI, or one number for both."""
     low, _, high = text.partition(":")
     try:
         ends = float(low), float(high or low)
@@ -63,14 +63,14 @@ def m_range(text: str) -> tuple[float, float]:
         ends = 0.0, 0.0
     if not 0 < ends[0] <= ends[1] <= 1 or text.endswith(":"):
         raise VcdeployError(
-            f"--m {text!r} is no range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
+            f"--m {text!r} is not a range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
         )
     return ends
 
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the run as an error would: workers end and temporary files are removed."""
+    """Handle SIGTERM like an error: workers end and temporary files are removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -83,7 +83,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 def put_out(document: dict[str, Any], json_file: Path | None) -> None:
-    """Print the document as the last line, and write the file that --json names."""
+    """Print the document as the last line, and write it to the file given with --json."""
     from vcdeploy.bench import jsonl
 
     try:
@@ -97,16 +97,16 @@ def put_out(document: dict[str, Any], json_file: Path | None) -> None:
 
 
 def read_old(file: Path | None, threshold: float | None) -> dict[str, Any] | None:
-    """The document to compare with, read before anything is measured."""
+    """Read the document to compare with; call it before measuring, so that errors come early."""
     from vcdeploy.bench import compare
 
     if file is None and threshold is not None:
-        raise VcdeployError("--threshold is for --compare OLD.json: give that, too, or leave it out")
+        raise VcdeployError("--threshold is for --compare OLD.json: add --compare, or leave out --threshold")
     return None if file is None else compare.read(file)
 
 
 def print_comparison(old: dict[str, Any] | None, new: dict[str, Any], threshold: float | None) -> None:
-    """Print what has changed; exit with WORSE if something is slower by more than the threshold."""
+    """Print what changed; exit with WORSE if something is slower by more than the threshold."""
     if old is None:
         return
     from rich.console import Console

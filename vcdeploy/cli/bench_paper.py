@@ -1,4 +1,4 @@
-"""`vcdeploy bench paper`: the paper's tables and figures, rerun."""
+"""`vcdeploy bench paper`: rerun the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from vcdeploy.errors import VcdeployError
 if TYPE_CHECKING:
     from vcdeploy.bench.paper.experiment import Experiment
 
-RESULTS = Path("docs/results/paper")  # of a checkout
+RESULTS = Path("docs/results/paper")  # in a checkout
 RUNS = Path("runs/paper")
 
 _scale = click.option("--scale", type=click.Choice(["machine", "paper"]), default="machine", show_default=True,
-                      help="How large: for a few core-hours, or as in the paper.")  # fmt: skip
+                      help="Size of the experiments: a few core-hours, or as in the paper.")  # fmt: skip
 _results = click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
-                        show_default=True, help="Folder of the results.")  # fmt: skip
+                        show_default=True, help="Results folder.")  # fmt: skip
 _runs = click.option("--runs", type=click.Path(file_okay=False, path_type=Path), default=RUNS, show_default=True,
-                     help="Folder of the checkpoints.")  # fmt: skip
+                     help="Checkpoint folder.")  # fmt: skip
 
 
 @click.group()
 def paper() -> None:
     """Rerun the tables and figures of "Variable Computation in Recurrent Neural Networks" (ICLR 2017), and some more.
 
-    Models are trained at the scale of this machine, or at the paper's. What is trained stays: every command goes on
-    from the results that are there.
+    Models are trained at the scale of this machine, or at the paper's. Results are kept: every command continues from
+    the existing ones.
     """
 
 
@@ -52,10 +52,10 @@ def list_(scale: str, results: Path) -> None:
     Console(highlight=False).print(table)
 
 
-@paper.command(short_help="Train what has no result yet.")
+@paper.command(short_help="Train rows without a result yet.")
 @click.argument("names", metavar="[EXPERIMENT]...", nargs=-1)
 @_scale
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds of each row, from 0.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds per row, starting at 0.")
 @click.option("--row", "only", multiple=True, metavar="NAME", help="Only this row; may be repeated.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
 @_results
@@ -71,10 +71,10 @@ def run(
     results: Path,
     runs: Path,
 ) -> None:
-    """Train the rows of each EXPERIMENT that have no result yet. [default: of all]
+    """Train the rows of each EXPERIMENT that have no result yet. [default: all experiments]
 
-    A finished run is a line of SCALE/EXPERIMENT.jsonl in --results. A stopped run continues where it was. All rows are
-    trained with the first seed before the next.
+    A finished run is a line of SCALE/EXPERIMENT.jsonl in --results. An interrupted run is resumed. All rows of an
+    experiment are trained with the first seed before the next.
     """
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy bench paper run")
@@ -97,10 +97,10 @@ def run(
             try:
                 made = runner.train(experiment, row, scale, config, results, runs)
             except Interrupted as stop:
-                click.echo(f"\nstopped by {stop}, saved: the same command goes on")
+                click.echo(f"\nstopped by {stop}, saved; run the same command to continue")
                 ctx.exit(128 + stop.number)
             except VcdeployError:
-                click.echo()  # what went wrong gets a line of its own
+                click.echo()  # puts the error on its own line
                 raise
             trained += 1
             score = made["test"][experiment.score]
@@ -115,7 +115,7 @@ def run(
 @_scale
 @_results
 def report(scale: str, results: Path) -> None:
-    """Render the results of a scale as Markdown and figures, beside them in --results."""
+    """Render the results of a scale as Markdown and figures, next to them in --results."""
     extras.require("matplotlib", for_="vcdeploy bench paper report")
     from vcdeploy.bench.paper import report as pages
 
@@ -123,19 +123,19 @@ def report(scale: str, results: Path) -> None:
         click.echo(f"wrote {file}")
 
 
-@paper.command(short_help="Measure the microseconds of the trained models.")
+@paper.command(short_help="Measure the latency of the trained models.")
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @_scale
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
-@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters of a sequence.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of each engine.")
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters per sequence.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads per engine.")
 @_results
 @_runs
 def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
-    """Measure how long the models of a TEXT take for a character. [default: of all texts that have any]
+    """Measure the time per character of the models of each TEXT. [default: all texts with trained models]
 
-    TEXT is ptb (the models of `characters`) or text8 (of `text8` and `front`). Each model has a process of its own, and
-    those of one text take turns. Needs the machine for itself.
+    TEXT is ptb (the models of `characters`) or text8 (of `text8` and `front`). Each model runs in its own process, and
+    the models of one text take turns. Needs an otherwise idle machine.
     """
     for module in ("torch", "safetensors", "onnxruntime"):
         extras.require(module, for_="vcdeploy bench paper time")
@@ -148,7 +148,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
 
     for text in texts:
         if text not in latency.TIMED:
-            raise VcdeployError(f"no models of {text!r} are timed, but of {' and '.join(latency.TIMED)}")
+            raise VcdeployError(f"no text {text!r} to time: choose from {', '.join(latency.TIMED)}")
     settings = interleave.Settings(("sequence", "step"), threads, steps, rounds, 0.03, 0)
     untimed: dict[str, str] = {}
     for text in texts or latency.TIMED:
@@ -171,7 +171,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
         for each in models:
             took = each["microseconds"]
             click.echo(f"{text} · {each['model']} · {each['runs']} · {each['bits']:.3f} bits · "
-                       f"{took['sequence']:.2f} µs · {took['step']:.2f} µs a single step")  # fmt: skip
+                       f"{took['sequence']:.2f} µs/step in sequence · {took['step']:.2f} µs single step")  # fmt: skip
         for name, why in absent.items():
             click.echo(f"{text} · left out: {name}: {why}", err=True)
     if untimed and (texts or len(untimed) == len(latency.TIMED)):
@@ -198,7 +198,7 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
     known = {figure.name: (each, figure) for each in EXPERIMENTS.values() for figure in each.traced}
     for name in figures:
         if name not in known:
-            raise VcdeployError(f"no {name!r} is traced, but {', '.join(known)}")
+            raise VcdeployError(f"no figure {name!r} to trace: choose from {', '.join(known)}")
     for name in figures or known:
         experiment, figure = known[name]
         about, drawn = tracing.trace(experiment, figure, scale, results, runs)
@@ -211,7 +211,7 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
 
 
 def _made(scale: str) -> dict[str, Any]:
-    """How, when and where a file of results comes about."""
+    """Command, date, scale, machine and versions, as recorded with results."""
     from vcdeploy.bench import machine
     from vcdeploy.versions import versions
 

@@ -1,4 +1,4 @@
-"""`vcdeploy bench report`: everything measured, as Markdown, HTML and JSON."""
+"""`vcdeploy bench report`: measure everything and write Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vcdeploy.cli.bench_options import (
 )
 
 FOLDER = "vcdeploy-report"
-DIM, ROUNDS = 1024, 10  # vcdeploy.bench.full has them, too, and is slow to import
+DIM, ROUNDS = 1024, 10  # as in vcdeploy.bench.full, which is slow to import
 
 
 @click.command()
 @click.option("-o", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), default=FOLDER,
-              show_default=True, help="Folder of the report.")  # fmt: skip
-@click.option("--parts", metavar="NAMES", help="Only these parts, with commas in between; others can follow later.")
+              show_default=True, help="Report folder.")  # fmt: skip
+@click.option("--parts", metavar="NAMES", help="Only these parts, separated by commas; others can follow later.")
 @click.option("--dim", type=click.IntRange(2, 16384), default=DIM, show_default=True, help="Largest state size.")
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds per visit.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and symbols.")
@@ -40,7 +40,7 @@ def report(
 ) -> None:
     """Measure units, precisions, sizes, batches, threads and backends, and write a report.
 
-    Also: cost against D and m, cold caches and the latency tail. The models have random weights. Writes report.md,
+    Also measures cost vs D and m, cold caches and tail latency. The models have random weights. Writes report.md,
     report.html and report.json. Takes about seven minutes; after Ctrl-C, the same command continues.
     """
     from rich.console import Console
@@ -55,7 +55,7 @@ def report(
                 tell=status.update,
             )  # fmt: skip
     except KeyboardInterrupt:
-        click.echo(f"stopped; {folder} has {full.done(folder)} of the runs, and the same command continues", err=True)
+        click.echo(f"stopped; {folder} has {full.done(folder)} of the runs; run the same command to continue", err=True)
         raise
     for file in summary.write(document, folder):
         click.echo(f"wrote {file}", err=True)

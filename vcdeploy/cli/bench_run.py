@@ -1,4 +1,4 @@
-"""`vcdeploy bench run`: how fast a model runs, against dense ones of its size, all in one interleaved run."""
+"""`vcdeploy bench run`: measure a model against dense models of its size, in one interleaved run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.spec import VARIABLE_UNITS
 
 SCENARIOS = ("step", "sequence", "generate")
-ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to import
+ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to import
 
 
 @click.command()
 @click.argument("model", required=False, type=ModelName())
-@click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Of a synthetic model: the unit. [default: vcgru]")
-@click.option("--dim", type=click.IntRange(2, 16384), help="Of a synthetic model: the state size. [default: 1024]")
+@click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Unit of a synthetic model. [default: vcgru]")
+@click.option("--dim", type=click.IntRange(2, 16384), help="State size of a synthetic model. [default: 1024]")
 @click.option("--m", metavar="LO:HI",
-              help="Of a synthetic model: m, spread over the symbols, or a number. [default: 0.2:0.6]")  # fmt: skip
+              help="m of a synthetic model, spread over the symbols, or one number. [default: 0.2:0.6]")  # fmt: skip
 @click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
-              help="With MODEL: a file for it to read. [default: self-generated text]")  # fmt: skip
+              help="With MODEL: text file to read. [default: self-generated text]")  # fmt: skip
 @click.option("--scenario", metavar="NAMES", default=",".join(SCENARIOS), show_default=True,
-              help="What to measure, with commas in between.")  # fmt: skip
+              help="Scenarios to measure, separated by commas.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Symbols per sequence.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
               help="Batch size of step and sequence.")  # fmt: skip
@@ -47,11 +47,11 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # vcdeploy.bench.run has them, too, and is slow to
 @click.option("--precision", metavar="NAMES", default="f32,f16,bf16,int8", show_default=True,
               help="Precisions of the native engines.")  # fmt: skip
 @click.option("--baseline", metavar="NAME",
-              help="What ratios refer to. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
+              help="Baseline of the ratios. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads per engine.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
-              help="Where to measure; cuda needs a GPU, and has other engines.")  # fmt: skip
-@click.option("--rounds", type=click.IntRange(1), help=f"[default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
+              help="Device to measure on; cuda needs a GPU and has other engines.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), help=f"Rounds. [default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute, and noisier.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
               help="Seed of weights, symbols and samples.")  # fmt: skip
@@ -79,18 +79,18 @@ def run(
     compare: Path | None,
     threshold: float | None,
 ) -> None:
-    """Measure how fast MODEL runs, beside dense models of its size.
+    """Measure the speed of MODEL against dense models of its size.
 
-    MODEL is a pretrained model (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A pretrained
-    model takes precedence over a file of its name, which is ./english. [default: english] With --unit, --dim or --m
-    instead of MODEL the model is synthetic: random weights and a known m. All are whole language models, in ONNX
-    Runtime, PyTorch and, where installed, OpenVINO.
+    MODEL is a pretrained model (see `vcdeploy zoo`), an ONNX file, a checkpoint or the folder of a run. The name of a
+    pretrained model takes precedence; for a file of that name, give ./english. [default: english] With --unit, --dim or
+    --m instead of MODEL, the model is synthetic: random weights and a known m. Every engine runs a complete language
+    model; besides our own there are ONNX Runtime, PyTorch and, if installed, OpenVINO.
 
-    Each engine runs in its own process; in each round each runs every scenario once, one at a time. A ratio is the
-    median over the rounds, each taken within one round. The last line of the output is one JSON document.
+    Each engine runs in its own process. In each round every engine runs each scenario once, one at a time. A ratio is
+    taken within a round; its median over the rounds is shown. The last line of the output is one JSON document.
 
-    With --device cuda: TensorRT with our plugin, beside cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units;
-    wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
+    With --device cuda: TensorRT with our plugin against cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units.
+    It reports wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
     """
     from rich.console import Console
 
@@ -125,7 +125,7 @@ def run(
             command=command_line(), tell=status.update,
         )  # fmt: skip
     console = Console(highlight=False)
-    console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no figure is lost
+    console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no value is cut off
     report.show(document, console)
     put_out(document, json_file)
     print_comparison(old, document, threshold)

@@ -1,4 +1,4 @@
-"""`vcdeploy bench train`: how fast a layer trains, against the reference and PyTorch's dense ones, interleaved."""
+"""`vcdeploy bench train`: measure how fast a layer trains, against the reference and PyTorch's dense layers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vcdeploy.spec import VARIABLE_UNITS
 @click.option("--unit", type=click.Choice(VARIABLE_UNITS), default="vcgru", show_default=True,
               help="Unit to train.")  # fmt: skip
 @click.option("--dim", type=click.IntRange(1, 16384), default=512, show_default=True, help="Dimensions of the state.")
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Sequences at once.")
-@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps of a sequence.")
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Sequences per batch.")
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps per sequence.")
 @click.option("--m", metavar="LO:HI", default="0.2:0.6", show_default=True,
-              help="m, evenly spread over the tokens, or one number.")  # fmt: skip
+              help="Range of m, evenly spread over the tokens, or one number.")  # fmt: skip
 @click.option("--sharpness", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
-              help="Of the mask: training starts with 0.1 and ends with 1.")  # fmt: skip
+              help="Sharpness of the mask; training starts at 0.1 and ends at 1.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True,
-              help="CPU threads of each engine.")  # fmt: skip
-@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="Passes of each engine.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights and inputs.")
+              help="CPU threads per engine.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="Number of rounds.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and inputs.")
 @json_option
 def train(
     unit: str,
@@ -39,10 +39,10 @@ def train(
 ) -> None:
     """Measure how fast one layer trains: forward and backward, tokens/s.
 
-    The unit's ops run beside the reference and torch.nn.RNN, GRU and LSTM of the same size, each in a process of its
-    own, once a round and one at a time. A ratio is the median over the rounds, each within one round. CPU time counts
-    the processor's work alone and says more than the clock on a busy machine. The last line of the output is one JSON
-    document.
+    The unit's ops are compared with the reference and with torch.nn.RNN, GRU and LSTM of the same size. Each engine
+    runs in its own process, once per round and one at a time. A ratio is taken within a round; its median over the
+    rounds is shown. On a busy machine, CPU time is more reliable than wall time. The last line of the output is one
+    JSON document.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`vcdeploy corpora`: the named corpora, and which of them are on this machine."""
+"""`vcdeploy corpora`: list the named corpora and whether they are installed."""
 
 import json
 from pathlib import Path
@@ -16,12 +16,12 @@ from vcdeploy.corpora.catalogue import CATALOGUE, Entry, data_folder, whereabout
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to look in.  [default: $VCDEPLOY_DATA, else the user's cache]",
+    help="Folder to look in.  [default: $VCDEPLOY_DATA, else the user's cache]",
 )
 def corpora(as_json: bool, data_dir: Path | None) -> None:
     """List the named corpora and whether they are installed.
 
-    Wherever a corpus is asked for, the path of your own text file, or of a folder of them, works as well.
+    Commands that take a corpus also take the path of a text file of your own, or of a folder of them.
     """
     folder = data_folder(data_dir)
     if as_json:
@@ -31,14 +31,14 @@ def corpora(as_json: bool, data_dir: Path | None) -> None:
     table.add_column("size", justify="right")
     table.add_column("symbols", justify="right")
     table.add_column("licence", overflow="fold")
-    table.add_column("here?", overflow="fold")
+    table.add_column("location", overflow="fold")
     for entry in CATALOGUE.values():
         row = _row(entry, folder)
         size, symbols = (f"{n:,}" if n else "varies" for n in (entry.size, entry.symbols))
         table.add_row(entry.name, entry.kind, size, symbols, entry.licence, row["path"] or row["otherwise"])
     console = Console()
     console.print(table)
-    console.print("\nSizes count characters, or symbols of music. Text is read as bits with --kind bits.")
+    console.print("\nSizes are in characters, or in symbols for music. --kind bits reads text as bits.")
     console.print(f"Data folder: {folder}", soft_wrap=True)
 
 

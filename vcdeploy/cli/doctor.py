@@ -1,7 +1,7 @@
-"""`vcdeploy doctor`: what works on this machine, what does not, why, and the command that mends it.
+"""`vcdeploy doctor`: what works on this machine, what does not and why, and how to fix it.
 
-Each thing is tried in a Python of its own: a library that is installed but broken may raise anything at
-import, or take the process down with it.
+Each check runs in its own Python process: a library that is installed but broken may raise anything on import, or crash
+the process.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from vcdeploy.gpu import plugin_files
 
 State = Literal["works", "missing", "broken"]
 COLOURS: dict[State, str] = {"works": "green", "missing": "yellow", "broken": "red"}
-PATIENCE = 120.0  # seconds before a trial that hangs counts as broken
+PATIENCE = 120.0  # seconds before a check that hangs counts as broken
 
 
 class Absent(Exception):
-    """What was looked for is not here, and that is no fault."""
+    """Something optional is missing, which is not an error."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: how to try a thing, and how to mend it."""
+    """One line of the report: how to check something, and how to fix it."""
 
     name: str
-    trial: Callable[[], str]  # says in a few words what works, or raises
+    trial: Callable[[], str]  # returns a short description of what works, or raises
     module: str = ""
-    distribution: str = ""  # what brings the module, where the two names differ
-    advice: str = ""  # for what pip can't mend
+    distribution: str = ""  # package that installs the module, if its name differs
+    advice: str = ""  # how to fix what pip cannot
 
     @property
     def extra(self) -> str:
-        """The extra that brings the module; empty for what the package can't do without."""
+        """The extra that installs the module; empty for required modules."""
         return EXTRAS.get(self.module.partition(".")[0], "")
 
     @property
     def needed(self) -> bool:
         return bool(self.module) and not self.extra
 
-    def mend(self, state: State) -> str:
-        """What to type or do; empty where nothing needs mending."""
+    def fix(self, state: State) -> str:
+        """What to type or do to fix it; empty if it works."""
         if state == "works":
             return ""
         if self.advice:
@@ -69,13 +69,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a trial came to; the keys of one object of `vcdeploy doctor --json`."""
+    """Result of a check; its fields are the keys of an object of `vcdeploy doctor --json`."""
 
     name: str
     extra: str
     state: State
     detail: str
-    mend: str
+    fix: str
 
 
 def _python() -> str:
@@ -157,13 +157,13 @@ def _tensorrt() -> str:
 
 
 def _plugin() -> str:
-    """The plugin's library, opened: what it is linked with must be here."""
+    """Open the plugin's library; fails if a library it links against is missing."""
     path = plugin_files.library()
     if path is None:
         raise Absent("not built: exports for TensorRT get no engine")
     opened = ctypes.CDLL(str(path))
     for symbol in ("getCreators", "setLoggerFinder"):
-        getattr(opened, symbol)  # an AttributeError where it is another library
+        getattr(opened, symbol)  # AttributeError if it is another library
     return f"{path}, opened only: nothing was run on a GPU"
 
 
@@ -191,7 +191,7 @@ def _cuda_device() -> str:
     ):
         if status := call(*arguments):
             raise Absent(f"the NVIDIA driver finds no GPU: {call.__name__} returned {status}")
-    return f"{name.value.decode()}, {count.value} in all"
+    return f"{name.value.decode()}, {count.value} in total"
 
 
 def _corpora() -> str:
@@ -199,9 +199,9 @@ def _corpora() -> str:
 
     folder = data_folder()
     if not folder.exists():
-        raise Absent(f"{folder} does not exist; the first download makes it")
+        raise Absent(f"{folder} does not exist; the first download creates it")
     if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is no folder")
+        raise NotADirectoryError(f"{folder} is not a folder")
     return str(folder)
 
 
@@ -231,20 +231,20 @@ CHECKS = (
     Check("TensorRT", _tensorrt, "tensorrt"),
     Check("CUDA for Python", _version("cuda.bindings"), "cuda.bindings", "cuda-python"),
     Check("TensorRT plugin", _plugin, advice="vcdeploy plugin build"),
-    Check("plugin's tools", _toolchain, advice="what is named there; only `vcdeploy plugin build` needs it"),
+    Check("plugin's tools", _toolchain, advice="install what is named above; only `vcdeploy plugin build` needs it"),
     Check("CUDA device", _cuda_device, advice="an NVIDIA GPU and its driver are needed"),
     Check("corpora folder", _corpora, advice="export VCDEPLOY_DATA=<a folder that holds corpora>"),
 )
 
 
 def try_here(check: Check) -> tuple[State, str]:
-    """Run one trial in this process."""
+    """Run one check in this process."""
     try:
         return "works", check.trial()
     except Absent as error:
         return "missing", str(error)
     except ModuleNotFoundError as error:
-        # A module that it needs in its turn is another matter: then it is installed, and broken.
+        # If one of its dependencies is missing instead, the module is installed but broken.
         if error.name and f"{check.module}.".startswith(f"{error.name}."):
             return "missing", "not installed"
         return "broken", _reason(error)
@@ -258,7 +258,7 @@ def _reason(error: Exception) -> str:
 
 
 def try_apart(number: int) -> Finding:
-    """Run the trial of CHECKS[number] in a Python of its own, with this one's module path."""
+    """Run CHECKS[number] in a separate Python process with the module path of this one."""
     check = CHECKS[number]
     program = (
         "import sys; sys.path[:] = sys.argv[1:]; "
@@ -278,7 +278,7 @@ def try_apart(number: int) -> Finding:
             detail = f"it ended Python with exit code {child.returncode}"
     except subprocess.TimeoutExpired:
         detail = f"no answer in {PATIENCE:.0f} s"
-    return Finding(check.name, check.extra, state, detail, check.mend(state))
+    return Finding(check.name, check.extra, state, detail, check.fix(state))
 
 
 def _print_table(findings: list[Finding]) -> None:
@@ -291,19 +291,19 @@ def _print_table(findings: list[Finding]) -> None:
         table.add_column(column)
     for finding in findings:
         detail = Text(finding.detail)
-        if finding.mend:
-            detail.append(f"\n{finding.mend}", style="cyan")
+        if finding.fix:
+            detail.append(f"\n{finding.fix}", style="cyan")
         table.add_row(finding.name, finding.extra, Text(finding.state, COLOURS[finding.state]), detail)
     Console().print(table)
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object a line of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object per check.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
     """Show what works on this machine and how to fix what does not.
 
-    Everything is really tried. What is optional may be missing or broken: the exit code is 1 only if
+    Every component is actually loaded or run. Optional ones may be missing or broken: the exit code is 1 only if
     vcdeploy itself, its native module, NumPy or ONNX does not work.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:

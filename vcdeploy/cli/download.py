@@ -1,4 +1,4 @@
-"""The progress bar of a corpus that is being fetched; nothing is shown where nothing is."""
+"""Progress bar of a corpus download; shown only if something is downloaded."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from rich.progress import (
 
 @contextmanager
 def download_bar(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A callback for vcdeploy.corpora.load: bytes so far, bytes in all (None if the server does not say)."""
+    """Yield a callback for vcdeploy.corpora.load: bytes so far, total bytes (None if the server does not say)."""
     bar = Progress(
         TextColumn(f"fetching {name}"),
         BarColumn(),

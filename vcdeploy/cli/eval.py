@@ -1,4 +1,4 @@
-"""`vcdeploy eval`: measure a trained model, and where it spends its computation."""
+"""`vcdeploy eval`: measure the quality of a model and where it spends its computation."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.runtime.sources import find, holds_onnx
 from vcdeploy.spec import PRECISIONS
 
-SEGMENT = 100  # steps to a call
+SEGMENT = 100  # steps per call
 
 
 @click.command("eval", short_help="Evaluate a model.")
@@ -28,19 +28,19 @@ SEGMENT = 100  # steps to a call
     type=click.Choice(["train", "valid", "test"]),
     default="test",
     show_default=True,
-    help="Which split.",
+    help="Split to evaluate.",
 )
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True,
-              help="Parallel streams, each from a zero state; 1 reads the text in one piece.")  # fmt: skip
+              help="Parallel streams, each starting from a zero state; 1 reads the text as one stream.")  # fmt: skip
 @click.option("--unknown", type=click.Choice(["error", "drop"]), default="error", show_default=True,
-              help="Symbols the model never saw: stop, or leave them out and say how many.")  # fmt: skip
+              help="Symbols unknown to the model: stop, or leave them out and print how many.")  # fmt: skip
 @click.option("--backend", type=click.Choice(CHOICES),
-              help="What runs the model; auto takes the first that is here and can. "
-              "[default: torch for a checkpoint as it is, else auto]")  # fmt: skip
+              help="Backend that runs the model; auto takes the first one installed that can. "
+              "[default: torch for a checkpoint without --precision, else auto]")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
-              help="Precision of the weights; other than the file's own on the native backend only.")  # fmt: skip
+              help="Weight precision; only the native backend can change the file's own.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1),
-              help="CPU threads. [default: in PyTorch its own choice, else 1]")  # fmt: skip
+              help="CPU threads. [default: PyTorch's choice on the torch backend, else 1]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 def evaluate(
     model: str,
@@ -53,14 +53,14 @@ def evaluate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Evaluate MODEL on CORPUS. [default: english, and what MODEL was trained on]
+    """Evaluate MODEL on CORPUS. [default: english, on the corpus MODEL was trained on]
 
-    MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. A model that ships
-    comes before a file of its name, which is ./english.
+    MODEL is a pretrained model (see `vcdeploy zoo`), an ONNX file, a checkpoint or the folder of a run. The name of a
+    pretrained model takes precedence; for a file of that name, give ./english.
 
-    Every symbol of the split is predicted once. Then the mean of m by class of the symbol read: where the
-    scheduler spends computation, and where it saves. The same text is read in the same pieces on every backend,
-    so that their figures compare.
+    Every symbol of the split is predicted once. The second table shows mean m by class of the symbol read: where the
+    scheduler spends computation and where it saves. Every backend reads the text in the same pieces, so that their
+    results compare.
     """
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy eval")
@@ -89,8 +89,8 @@ def evaluate(
     summary = tally.summary(config["unit"], config["dim"], data.vocab)
     if not math.isfinite(summary["loss"]):
         raise VcdeployError(
-            f"{file} foresees some symbol with a probability of 0 or NaN ({loaded.backend}, {loaded.precision}): "
-            "try --precision f32, or else use another checkpoint, since this one's training diverged"
+            f"{file} predicts a symbol with a probability of 0 or NaN ({loaded.backend}, {loaded.precision}): "
+            "try --precision f32; if that does not help, training diverged: use another checkpoint"
         )
     summary["tokens_per_second"] = streams.pairs / seconds
     classes = by_class(m, data.classes(split))
@@ -116,10 +116,10 @@ def _measures(summary: dict[str, float], config: dict[str, Any]) -> Table:
         "perplexity": "perplexity",
         "m": "mean m",
         "m_spread": "spread of m",
-        "rnn_d": "rnn_d (equivalent Elman units, the paper's count)",
-        "macs": "macs a step (exact)",
+        "rnn_d": "rnn_d (size of the equivalent Elman unit, the paper's count)",
+        "macs": "macs/step (exact)",
         "compute": "mean a²/D²",
-        "tokens_per_second": "symbols a second",
+        "tokens_per_second": "tokens/s",
     }
     table = Table(show_header=False, box=None)
     table.add_column()

@@ -1,6 +1,6 @@
-"""`vcdeploy export`: write a model as one ONNX file, checked against PyTorch before it gets its name.
+"""`vcdeploy export`: write a model as one ONNX file, checked against PyTorch first.
 
-With --trt a folder, and in it a TensorRT engine where there is a GPU.
+With --trt it writes a folder, with a TensorRT engine if there is a GPU.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a model as an ONNX file.")
 @click.argument("model", type=ModelName(), default=zoo.DEFAULT)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
-              help="The file to write. [default: beside MODEL (here, if that ships), named after it]")  # fmt: skip
+              help="File to write. [default: next to MODEL (a pretrained one: here), named after it]")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
               help="How matrices are stored; runtimes compute in float32. [default: as in MODEL]")  # fmt: skip
 @click.option("--bucketed", is_flag=True,
-              help="Skip by If nodes over prefixes in steps of 128, for runtimes without our kernels.")  # fmt: skip
+              help="Skip with If nodes over prefixes in steps of 128, for runtimes without our kernels.")  # fmt: skip
 @click.option("--opset", type=click.IntRange(18), default=18, show_default=True,
-              help="Version of ONNX's standard ops; newer ones need newer runtimes.")  # fmt: skip
+              help="ONNX opset version; newer ones need newer runtimes.")  # fmt: skip
 @click.option("--bundle", type=click.Path(path_type=Path, file_okay=False),
-              help="Write a folder (too, with -o): model.onnx, manifest.json, samples.npz, report.json.")  # fmt: skip
+              help="Write a folder with model.onnx, manifest.json, samples.npz and report.json; add -o "
+              "to also write the file.")  # fmt: skip
 @click.option("--trt", is_flag=True,
-              help="Write a folder for TensorRT, with an engine where a GPU is; else exit code 3.")  # fmt: skip
-@click.option("--steps", metavar="MIN:OPT:MAX", help="With --trt: symbols of a call. [default: 1:64:512]")
-@click.option("--batch", metavar="MIN:OPT:MAX", help="With --trt: sequences of a call. [default: 1:1:16]")
+              help="Write a folder for TensorRT, with an engine if there is a GPU; else exit code 3.")  # fmt: skip
+@click.option("--steps", metavar="MIN:OPT:MAX", help="With --trt: symbols per call. [default: 1:64:512]")
+@click.option("--batch", metavar="MIN:OPT:MAX", help="With --trt: sequences per call. [default: 1:1:16]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 @click.pass_context
 def export(
@@ -55,18 +56,18 @@ def export(
     batch: str | None,
     as_json: bool,
 ) -> None:
-    """Write MODEL as one ONNX file, which runs in any stock runtime.
+    """Export MODEL to one ONNX file that runs in any stock runtime.
 
-    MODEL is a checkpoint or a run's folder; or one that ships (vcdeploy zoo lists them) or a file of this command, to
-    have it in another form. [default: english]
+    MODEL is a checkpoint or the folder of a run; or, to convert it, a pretrained model (see `vcdeploy zoo`) or a file
+    exported before. [default: english]
 
-    The model is first run in PyTorch, in ONNX Runtime (with the function body and with our custom op), on the native
-    kernels and in onnx's own evaluator, on the same tokens. Only if every difference is one of rounding is the file
-    written; otherwise the exit code is 1, and what was there before stays.
+    The model first runs on the same tokens in PyTorch, in ONNX Runtime (with the function body and with our custom op),
+    on the native kernels and in onnx's own evaluator. The file is written only if all differences are within rounding;
+    otherwise the exit code is 1 and existing files stay as they were.
 
-    With --trt a folder is written (--bundle names it): all of the above, and the graph, the plugin and the engine for
-    TensorRT. An engine is made on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
-    line is the command that finishes there: MODEL is then that folder. Not run on a GPU yet.
+    With --trt it writes a folder (named by --bundle): all of the above, plus the graph, the plugin and the engine for
+    TensorRT. An engine is built on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
+    line of the output is the command to finish there, with that folder as MODEL. Not run on a GPU yet.
     """
     console = Console(highlight=False, soft_wrap=True)
     tensorrt = _TensorRt(console, steps, batch, as_json) if trt else None
@@ -130,7 +131,7 @@ def export(
 
 
 class _TensorRt:
-    """The part of --trt. Nothing of vcdeploy.gpu is imported without it."""
+    """The --trt part; without --trt, vcdeploy.gpu is not imported."""
 
     def __init__(self, console: Console, steps: str | None, batch: str | None, as_json: bool) -> None:
         from vcdeploy.gpu import engine, tensorrt_bundle
@@ -148,7 +149,7 @@ class _TensorRt:
         )
 
     def finish(self, folder: Path, document: dict[str, Any]) -> int:
-        """Build the engine, or say what is missing for it; the exit code."""
+        """Build the engine, or print what is missing for it; return the exit code."""
         from vcdeploy.gpu.plan import rebuild_command
 
         try:
@@ -167,24 +168,21 @@ class _TensorRt:
 
 
 def _table(report: Report) -> Table:
-    """A row for each comparison: the largest difference of each output, and the most that rounding explains."""
+    """One row per comparison: the largest difference of each output, and its tolerance."""
     table = Table("largest difference / tolerance", "logits", "state", "compute (m)", "", box=None)
-    runtime, rows = "", dict[tuple[str, str], list[Any]]()
-    for each in report.differences:
-        rows.setdefault((each.runtime, each.against), []).append(each)
-    for (name, against), found in rows.items():
+    runtime = ""
+    for name, against, found, within in report.rows():
         if name != runtime:
             table.add_row(runtime := name)
-        within = all(each.within for each in found)
         cells = [f"{each.largest:.0e} / {each.tolerance:.0e}" for each in found]
         table.add_row(f"  {against}", *cells, "[green]ok[/]" if within else "[red]TOO FAR[/]")
     return table
 
 
 def _failure(report: Report) -> str:
-    worst = next(each for each in report.differences if not each.within)
+    worst = report.worst
     return (
         f"the exported model differs from PyTorch by more than rounding: {worst.output} in {worst.runtime} "
         f"against {worst.against} by {worst.largest:.2g}, tolerance {worst.tolerance:.2g}. Nothing was written. "
-        "Try another --opset or another version of the runtime; if it stays, please report it as a fault of vcdeploy"
+        "Try another --opset or another version of the runtime; if that does not help, please report a bug in vcdeploy"
     )

@@ -1,4 +1,4 @@
-"""`vcdeploy gpu-check`: on a machine with a GPU, everything in one go, and a report to attach to an issue."""
+"""`vcdeploy gpu-check`: run every check that needs a GPU, and write a report to attach to an issue."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default="gpu-check.md",
-              show_default=True, help="The report; beside it, with the ending .json, all the figures.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="One size and one m: some minutes instead of an hour or so.")
+              show_default=True, help="Report file; all figures go to a .json file of the same name.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="One size and one m: a few minutes instead of about an hour.")
 def gpu_check(output: Path, quick: bool) -> None:
-    """Try everything that needs a GPU, and write a report.
+    """Run every check that needs a GPU, and write a report.
 
-    Builds the plugin and engines, holds every unit, precision and kernel path to PyTorch, captures CUDA graphs, runs
-    compute-sanitizer where it is installed, and measures the speed by m. A step that fails stops no other, and the
-    report is written after each. The exit code is 0 only if nothing failed. Without a GPU it says what it would do and
-    what is missing, with exit code 1. Not run on a GPU yet.
+    Builds the plugin and engines, checks every unit, precision and kernel path against PyTorch, captures CUDA graphs,
+    runs compute-sanitizer if it is installed, and measures speed by m. A failed step does not stop the others, and the
+    report is written after each step. The exit code is 0 only if nothing failed. Without a GPU it prints what it would
+    do and what is missing, with exit code 1. Not run on a GPU yet.
     """
     from vcdeploy.bench import gpu_check as check
     from vcdeploy.files import write_atomically
@@ -32,7 +32,7 @@ def gpu_check(output: Path, quick: bool) -> None:
     figures = output.with_suffix(".json")
     if figures == output:
         raise VcdeployError(
-            f"-o {output} is where the figures go: name the report, such as {output.with_suffix('.md')}"
+            f"-o {output} is where the figures go: give the report another name, such as {output.with_suffix('.md')}"
         )
     if gaps := check.missing():
         click.echo("on a machine with a GPU this would:")

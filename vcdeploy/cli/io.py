@@ -1,4 +1,4 @@
-"""Texts that a command is given: a file, or standard input."""
+"""Text input of commands: a file or standard input."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from vcdeploy.errors import VcdeployError
 
 
 def read_given(name: str, what: str) -> str:
-    """The UTF-8 text of a file, or of standard input for -; `what` it is, such as "the prime", for errors."""
+    """Read UTF-8 text from a file, or from standard input for -; `what` names it in errors, such as "the prime"."""
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode().removeprefix("\ufeff")

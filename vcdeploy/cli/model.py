@@ -1,4 +1,4 @@
-"""The argument MODEL of a command: a name of the zoo or a path, as it was typed."""
+"""The MODEL argument: the name of a pretrained model or a path, as typed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from vcdeploy import zoo
 
 
 class ModelName(click.Path):
-    """A string for vcdeploy.load, in which english and ./english differ. The Tab key offers the zoo, then files."""
+    """A string for vcdeploy.load, where english and ./english differ; completes pretrained models, then files."""
 
     name = "model"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        named = [CompletionItem(name, help="of the zoo") for name in zoo.names() if name.startswith(incomplete)]
+        named = [CompletionItem(name, help="pretrained model") for name in zoo.names() if name.startswith(incomplete)]
         return named + super().shell_complete(ctx, param, incomplete)

@@ -1,4 +1,4 @@
-"""The files that a command writes."""
+"""Output files of commands."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from vcdeploy.files import write_atomically
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Whole or not at all; standard error says that it was written."""
+    """Write a file atomically, and print its name on standard error."""
     try:
         write_atomically(path, content)
     except OSError as error:

@@ -48,7 +48,7 @@ LENGTH, LONGEST_TUNE = 200, 1000
 @click.option("--num", type=click.IntRange(1), default=1, show_default=True,
               help="Number of samples; each one uses the next seed.")  # fmt: skip
 @click.option("--backend", type=click.Choice(CHOICES), default="auto", show_default=True,
-              help="Engine that runs the model; auto takes the first one installed that can. onnxruntime uses our "
+              help="Backend that runs the model; auto takes the first one installed that can. onnxruntime uses our "
               "custom op, onnxruntime:function the dense function body in the file.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
               help="Weight precision; only the native backend can change the file's own.")  # fmt: skip
@@ -101,7 +101,7 @@ def sample(
     if vocab.kind == "music":
         chosen = format_ or SUFFIXES.get(output.suffix.lower() if output else "", "abc")
         if chosen != "abc" and output is None:
-            raise VcdeployError(f"--format {chosen} is no text: name a file for it with -o")
+            raise VcdeployError(f"--format {chosen} is not text: name a file for it with -o")
         if chosen != "abc" and show_compute:
             raise VcdeployError(f"--show-compute shows symbols, not {chosen}: leave out --format")
         from vcdeploy.cli.sample_tunes import write_tunes
@@ -122,7 +122,7 @@ def sample(
 
 def _read_prime(name: str, vocab: Vocabulary) -> str:
     text = read_given(name, "the prime")
-    # In ABC a blank line at the end says that the tune is finished.
+    # In ABC a blank line at the end ends the tune.
     return text if vocab.kind == "music" else text.removesuffix("\n").removesuffix("\r")
 
 
@@ -149,8 +149,8 @@ def _write_texts(
         else:
             if text:
                 stream.write("".join(map(speller.spell, prime.tolist())))
-            for id_ in tally.sample(model, prime, length, sampling):
-                stream.write(speller.spell(id_))
+            for ids in tally.sample(model, prime, length, sampling):
+                stream.write("".join(map(speller.spell, ids)))
         stream.write(speller.end())
         stream.end()
     stream.explain()
@@ -166,7 +166,7 @@ def _show(
     speller: Speller,
     stream: Stream,
 ) -> None:
-    """The sample with the m of each character; a character of bits has the mean of its bits."""
+    """Print a sample with the m of each character; with bits, the mean over the bits of the character."""
     start = zip(prime.tolist(), m_of(model, prime), strict=True) if with_prime else ()
     waiting: list[float] = []
     for id_, m in chain(start, sample):

@@ -1,4 +1,4 @@
-"""`vcdeploy sample` with a model of music: tunes as notation, MIDI, scores or sound."""
+"""`vcdeploy sample` with a model of music: tunes as ABC notation, MIDI, scores or sound."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from vcdeploy.vocabulary import Vocabulary
 
 
 def _pick(model: Model, seed: int, temperature: float) -> Callable[[Sequence[int], NDArray[np.intp]], int]:
-    """Draws one of the candidates by the model's distribution after the ids so far."""
-    random = np.random.default_rng([seed, 1])  # not the draws that generate makes from the seed
+    """A function that draws one of the candidates from the model's distribution after the ids so far."""
+    random = np.random.default_rng([seed, 1])  # independent of what generate draws from the seed
 
     def pick(so_far: Sequence[int], candidates: NDArray[np.intp]) -> int:
         ids = np.array(so_far, np.int64).reshape(-1, 1)
@@ -72,7 +72,7 @@ def write_tunes(
 
 
 def _show_tune(vocab: Vocabulary, ids: Sequence[int], fractions: Sequence[float]) -> None:
-    """A tune's symbols with the m of each, four bars per line."""
+    """Print the symbols of a tune with the m of each, four bars per line."""
     stream, bars = compute_stream(), 0
     for id_, m in zip(ids, fractions, strict=True):
         symbol = vocab.symbols[id_]

@@ -1,4 +1,4 @@
-"""The table of m by class of symbol, as `vcdeploy eval` and `vcdeploy trace` print it."""
+"""The table of mean m by class of symbol that `vcdeploy eval` and `vcdeploy trace` print."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,8 @@ from vcdeploy.analysis.spending import Spent
 
 
 def spending_table(classes: Mapping[str, Spent], mean: float) -> Table:
-    """mean: of m over all symbols."""
-    table = Table("reading", "symbols", "mean m", "of the mean", box=None, title="computation by class of symbol")
+    """Build the table; `mean` is the mean of m over all symbols."""
+    table = Table("class", "symbols", "mean m", "relative to mean", box=None, title="computation by class of symbol")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, spent in classes.items():

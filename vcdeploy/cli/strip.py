@@ -1,4 +1,4 @@
-"""Symbols on the terminal, with the m of each as a colour, or without colours as a digit under it."""
+"""Symbols on the terminal, with the m of each as a colour or, without colours, as a digit below it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from vcdeploy import colours
 
 
 class Stream:
-    """Characters, each shown at once."""
+    """Print characters immediately."""
 
-    colour: bool | None = None  # by the terminal
+    colour: bool | None = None  # the terminal decides
 
     def __init__(self) -> None:
         self._last = ""
 
     def write(self, text: str, m: float | None = None) -> None:
         if text:
-            click.echo(text, nl=False, color=self.colour)  # which flushes
+            click.echo(text, nl=False, color=self.colour)  # echo flushes
             self._last = text[-1]
 
     def end(self) -> None:
-        """The next thing begins on a line of its own."""
+        """Start the next output on a new line."""
         if self._last != "\n":
             self.write("\n")
 
     def explain(self) -> None:
-        """What colours or digits mean, where there are any."""
+        """Print what colours or digits mean, if there are any."""
 
 
 class Collected(Stream):
-    """Characters kept for a file."""
+    """Collect characters for a file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,9 +42,9 @@ class Collected(Stream):
 
 
 class Coloured(Stream):
-    """Characters, each on a ground that says what m was."""
+    """Print characters on a background that shows m."""
 
-    colour = True  # asked for, also where it is no terminal (FORCE_COLOR)
+    colour = True  # also without a terminal, if requested (FORCE_COLOR)
 
     def write(self, text: str, m: float | None = None) -> None:
         for each in text:
@@ -56,12 +56,12 @@ class Coloured(Stream):
             super().write(coloured + ("\n" if each == "\n" else ""))
 
     def explain(self) -> None:
-        """The ramp, from m = 0 to m = 1."""
+        """Print the colour scale from m = 0 to m = 1."""
         super().write("m  0 " + "".join(f"\x1b[48;5;{colour.ground}m  \x1b[0m" for colour in colours.RAMP) + " 1\n")
 
 
 class Underlined(Stream):
-    """Lines of characters, and under each a line of digits: tenths of m, rounded down."""
+    """Print lines of characters, each with a line of digits below: tenths of m, rounded down."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,19 +89,19 @@ class Underlined(Stream):
         self._line = self._digits = ""
 
     def explain(self) -> None:
-        """What the digits are; not in the way of those who read them from a pipe."""
+        """Print what the digits mean, on standard error so that pipes get only the text."""
         click.echo("digits: m in tenths, 4 is 0.4 to 0.5", err=True)
 
 
 def visible(character: str) -> str:
-    """A character that takes its place: white space as a space, what can't be printed as a point."""
+    """A character that fills its cell: white space as a space, unprintable characters as a dot."""
     if character.isspace():
         return " "
     return character if character.isprintable() else "·"
 
 
 def compute_stream() -> Stream:
-    """Colours where the terminal has 256 of them, else digits."""
+    """A stream with colours if the terminal has 256 of them, else with digits."""
     from rich.console import Console
 
     console = Console()

@@ -1,11 +1,11 @@
-"""The samples of a command: the symbols as they are generated, and what they came to, for its last line."""
+"""Samples as they are generated, with the totals that a command prints in its last line."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,48 +15,53 @@ from vcdeploy.runtime import Model, Sampling
 
 @dataclass
 class Tally:
-    """Counts over all samples; the clock runs only while the model does."""
+    """Totals over all samples; only the model's own time is counted."""
 
     primed: int = 0
     made: int = 0
     seconds: float = 0.0
     bits: float = 0.0
     sum_m: float = 0.0
-    _latest: float = 0.0  # the m of the newest step
+    m: list[float] = field(default_factory=list)  # of the current sample; the last symbol's comes last
 
     def sample(
         self, model: Model, prime: NDArray[np.int64], length: int, sampling: Sampling, end: int | None = None
-    ) -> Iterator[int]:
-        """The ids of a sample as they are generated: `length` of them, or up to the id `end`.
+    ) -> Iterator[list[int]]:
+        """Yield the ids of a sample in pieces, as they are generated: `length` of them, or up to the id `end`.
 
-        The m of a symbol is that of the step that reads it, which comes with the next token. So one more is drawn.
+        The m of a symbol is that of the step that reads it, which comes with the next token; so one more is drawn.
         """
         self.primed += len(prime)
-        tokens, made, id_ = model.stream(prime, length + 1, sampling), 0, -1
+        self.m = []
+        pieces, left, id_ = model.pieces(prime, length + 1, sampling), length, -1
         while True:
             start = time.perf_counter()
-            token = next(tokens)
+            piece = next(pieces)
             self.seconds += time.perf_counter() - start
-            if made:
-                self._latest = token.m
-                self.sum_m += token.m
-            if made == length or id_ == end:
-                return
-            id_, made = token.id, made + 1
-            self.made += 1
-            self.bits -= token.log_probability / math.log(2)
-            yield id_
+            ids: list[int] = []
+            for token in piece:
+                if left < length:
+                    self.m.append(token.m)
+                    self.sum_m += token.m
+                if left == 0 or id_ == end:
+                    yield ids
+                    return
+                id_, left = token.id, left - 1
+                self.made += 1
+                self.bits -= token.log_probability / math.log(2)
+                ids.append(id_)
+            yield ids
 
     def sample_with_m(
         self, model: Model, prime: NDArray[np.int64], length: int, sampling: Sampling, end: int | None = None
     ) -> Iterator[tuple[int, float]]:
-        """The ids of `sample`, each with its m, one step later."""
-        waiting: list[int] = []
-        for id_ in self.sample(model, prime, length, sampling, end):
-            if waiting:
-                yield waiting.pop(), self._latest
-            waiting.append(id_)
-        yield waiting.pop(), self._latest
+        """Yield the ids of `sample`, each with its m, one step later."""
+        ids: list[int] = []
+        shown = 0
+        for piece in self.sample(model, prime, length, sampling, end):
+            ids += piece
+            yield from zip(ids[shown:], self.m[shown:], strict=False)
+            shown = len(self.m)
 
     def describe(self, model: Model, threads: int) -> str:
         symbols = self.primed + self.made
@@ -69,7 +74,7 @@ class Tally:
 
 
 def m_of(model: Model, ids: NDArray[np.int64]) -> list[float]:
-    """The m of the steps that read ids [n], the mean over layers."""
+    """m of the steps that read ids [n], mean over the layers."""
     _, _, m = model.run(ids.reshape(-1, 1))
     means: list[float] = m[:, 0].mean(-1, dtype=np.float64).tolist()
     return means

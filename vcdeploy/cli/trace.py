@@ -1,4 +1,4 @@
-"""`vcdeploy trace`: what a model spends on each symbol of a text, in the terminal, as a picture or as a page."""
+"""`vcdeploy trace`: show m for each symbol of a text, in the terminal, as a picture or as a page."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from vcdeploy.runtime import Model, load
 from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.spec import PRECISIONS
 
-SHADES = " ░▒▓█"  # of a change in the terminal, by the root of it: a space is no change at all
-ROWS = 12  # of dimensions in the terminal
+SHADES = " ░▒▓█"  # of a change in the terminal, by its square root; a space means no change
+ROWS = 12  # rows of dimensions in the terminal
 
 
 @click.command(short_help="Show where a model spends its computation.")
 @click.argument("models", metavar="[MODEL]...", nargs=-1, type=ModelName())
 @click.option("--text", "texts", multiple=True,
-              help="What to read: text; for music ABC or symbols. Several are shown one above another.")  # fmt: skip
+              help="Text to read; for music, ABC or symbols. Several are shown one below another.")  # fmt: skip
 @click.option("--file", "files", multiple=True, type=click.Path(allow_dash=True),
-              help="A file to read, - for standard input; after the texts.")  # fmt: skip
+              help="File to read, or - for standard input; comes after the texts.")  # fmt: skip
 @click.option("--tune", "tunes", multiple=True, metavar="TITLE",
-              help="With music: a tune of the corpus irish, by its title; after texts and files.")  # fmt: skip
+              help="Music: a tune of the corpus irish by title; comes after texts and files.")  # fmt: skip
 @click.option("--dimensions", is_flag=False, flag_value="all", metavar="[FIRST-LAST]",
-              help="Also show how much each dimension of the state changed; of all, or such as 700-768.")  # fmt: skip
+              help="Also show how much each dimension of the state changed; all, or such as 700-768.")  # fmt: skip
 @click.option("--classes", is_flag=True,
-              help="Also the mean of m by class of symbol: ends of words, bits of bytes, note lengths, …")  # fmt: skip
+              help="Also print mean m by class of symbol: ends of words, bits of bytes, note lengths, …")  # fmt: skip
 @click.option("--words", is_flag=True,
-              help="Also the words, with a hyphen where m peaks inside them; pictures and pages mark it.")  # fmt: skip
+              help="Also print the words, with a hyphen where m peaks inside; pictures and pages mark it.")  # fmt: skip
 @click.option("--rise", type=click.FloatRange(0, 1),
-              help=f"With --words: by how much m is above its neighbours at a peak. [default: {RISE}]")  # fmt: skip
+              help=f"With --words: how far m must rise above its neighbours at a peak. [default: {RISE}]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
-              help="Write a .png, .svg, .html or .json file instead of the strip; several are possible.")  # fmt: skip
+              help="Write a .png, .svg, .html or .json file instead of the strip; may be repeated.")  # fmt: skip
 @click.option("--backend", type=click.Choice(CHOICES), default="auto", show_default=True,
-              help="What runs the model; auto takes the first that is here and can.")  # fmt: skip
+              help="Backend that runs the model; auto takes the first one installed that can.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
-              help="Precision of the weights; other than the file's own on the native backend only.")  # fmt: skip
+              help="Weight precision; only the native backend can change the file's own.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
 def trace(
     models: tuple[str, ...],
@@ -72,16 +72,16 @@ def trace(
 ) -> None:
     """Show where MODEL spends its computation, symbol by symbol. [default: english]
 
-    MODEL is one that ships (vcdeploy zoo lists them), an ONNX file, a checkpoint or a run's folder. The symbols come in
-    the colour of m, the fraction of the state that reading them updated; without colours, with a digit under each: 4 is
-    0.4 to 0.5. Pictures show m as bars, and a page tells of each symbol m, a, its probability and the entropy of the
-    prediction.
+    MODEL is a pretrained model (see `vcdeploy zoo`), an ONNX file, a checkpoint or the folder of a run. Each symbol is
+    coloured by m, the fraction of the state updated when reading it; without colours, a digit is printed below it: 4
+    means 0.4 to 0.5. Pictures show m as bars. For each symbol, a page also shows a, its probability and the entropy of
+    the prediction.
 
-    One model reads every text; several models read one text, or each its own, in the order given.
+    One model reads every text; several models read one text, or one each, in the order given.
     """
     models = models or (zoo.DEFAULT,)
     if rise is not None and not words:
-        raise VcdeployError("--rise is for --words: give that, too, or leave it out")
+        raise VcdeployError("--rise is for --words: add --words, or leave out --rise")
     for output in outputs:
         _check_suffix(output)
     sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
@@ -112,11 +112,11 @@ def trace(
         click.echo(_describe(f"{name}: " if several else "", model, own), err=True)
 
 
-# What is read
+# Input
 
 
 class _Source(NamedTuple):
-    """A text and what it is called."""
+    """A text and its title."""
 
     title: str
     text: str
@@ -125,7 +125,7 @@ class _Source(NamedTuple):
 
 def _read(name: str) -> _Source:
     text = read_given(name, "the text")
-    # The line end of a file's last line is no symbol of the text; but in ABC a blank line says that a tune is finished.
+    # The final newline of a file is not part of the text; but in ABC a blank line ends a tune.
     return _Source("standard input" if name == "-" else name, re.sub(r"(?<!\n)\r?\n\Z", "", text))
 
 
@@ -136,7 +136,7 @@ def _find_tune(title: str) -> _Source:
 
 
 def _encode(name: str, model: Model, source: _Source) -> NDArray[np.int64]:
-    """The ids of a text; an error says in which file or tune it is."""
+    """Encode a text; errors name its file or tune."""
     if source.is_tune and model.vocab.kind != "music":
         raise VcdeployError(f"--tune is for a model of music, and {name} reads {model.vocab.kind}: give --text, --file")
     try:
@@ -153,13 +153,13 @@ def _pair(models: Sequence[str], sources: Sequence[_Source]) -> list[tuple[str, 
     if len(models) != len(sources):
         raise VcdeployError(
             f"{len(models)} models and {len(sources)} texts don't make pairs: give one model, one text, "
-            "or as many of one as of the other"
+            "or the same number of both"
         )
     return list(zip(models, sources, strict=True))
 
 
 def _dimensions(asked: str | None, sizes: list[int]) -> tuple[int, int] | None:
-    """First and last, counted from 1."""
+    """First and last dimension, counted from 1."""
     if asked is None:
         return None
     if asked == "all":
@@ -173,7 +173,7 @@ def _dimensions(asked: str | None, sizes: list[int]) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-# What is shown
+# Terminal output
 
 
 def _describe(prefix: str, model: Model, traces: Sequence[Trace]) -> str:
@@ -189,14 +189,14 @@ def _describe(prefix: str, model: Model, traces: Sequence[Trace]) -> str:
 
 
 class _Token(NamedTuple):
-    """A piece of a line: a symbol of the trace by its place, or what stands between symbols."""
+    """A piece of a line: a symbol of the trace with its position, or text between symbols."""
 
     text: str
     place: int | None = None
 
 
 def _lines(trace: Trace, room: int) -> list[list[_Token]]:
-    """The symbols of a trace in lines of at most `room` cells; words, bytes and bars stay whole where they can."""
+    """Lay out a trace in lines of at most `room` cells; words, bytes and bars stay together if they fit."""
     symbols, kind = trace.symbols, trace.vocab.kind
     lines: list[list[_Token]] = [[]]
     width = 0
@@ -227,7 +227,7 @@ def _lines(trace: Trace, room: int) -> list[list[_Token]]:
 
 
 def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
-    """The strips, one above another, and the scale of their colours."""
+    """Print the strips, one below another, and the legend."""
     room = Console().width
     stream = compute_stream()
     for number, trace in enumerate(traces):
@@ -257,7 +257,7 @@ def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
 
 
 def _show_words(words: Sequence[Word]) -> None:
-    """A line a word, as long as it has to be."""
+    """Print one line per word; long lines are not wrapped."""
     if not words:
         click.echo("there are no words: a word is a run of letters")
         return
@@ -269,11 +269,11 @@ def _show_words(words: Sequence[Word]) -> None:
         click.echo(f"{word.marked()}{padding}  {word.count:5,}  {' '.join(f'{100 * m:.0f}' for m in word.m)}")
 
 
-# What is written
+# Output files
 
 
 class _Document(NamedTuple):
-    """All that goes into a file."""
+    """The content of an output file."""
 
     traces: list[Trace]
     dimensions: tuple[int, int] | None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _setting(flag: str, help_: str, **more: Any) -> Any:
-    """An option that is a field of TrainConfig of the same name, with its default."""
+    """An option for the TrainConfig field of the same name, with its default."""
     field = flag.lstrip("-").replace("-", "_")
     default = getattr(TrainConfig, field)
     return click.option(flag, field, default=default, show_default=default is not None, help=help_, **more)
@@ -36,7 +36,7 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @click.argument("corpus", required=False)
 @_setting(
     "--kind",
-    "Read the corpus as this kind; by default what it is.",
+    "Read the corpus as this kind; by default its own.",
     type=click.Choice(["text", "bits", "music"]),
 )
 @_setting("--buffer", "With bits: zero bits after each character (0, 8 or 24).", type=int)
@@ -44,20 +44,20 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
 @_setting("--dim", "Dimensions of the state.", type=int)
 @_setting("--layers", "Layers of the unit.", type=int)
 @_setting("--dropout", "Dropout on embedding, between layers and before the output.", type=float)
-@_setting("--epsilon", "Where the mask is cut to exactly 0 and 1.", type=float)
+@_setting("--epsilon", "Mask threshold: below epsilon becomes 0, above 1 - epsilon becomes 1.", type=float)
 @_setting("--initial-m", "m of an untrained scheduler.", type=float)
 @_setting(
     "--budget",
     "Fraction of the dense unit's rnn_d to spend, instead of --target.",
     type=float,
 )
-@_setting("--target", "The mean of m to reach; with --weight, what the penalty pulls every m to.", type=float)
+@_setting("--target", "Mean m to reach; with --weight, the value the penalty pulls every m to.", type=float)
 @_setting(
     "--weight",
-    "A fixed weight of the penalty (nats); by default it is steered until --target or --budget is met.",
+    "Fixed weight of the penalty (nats); by default it is adjusted until --target or --budget is met.",
     type=float,
 )
-@_setting("--norm", "The penalty's norm.", type=click.Choice(["l1", "l2"]))
+@_setting("--norm", "Norm of the penalty.", type=click.Choice(["l1", "l2"]))
 @click.option("--above-only", is_flag=True, help="Penalise only m above the target.")
 @_setting(
     "--setting",
@@ -65,45 +65,45 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
     "the prediction.",
     type=click.Choice(["learn", "guide", "entropy"]),
 )
-@_setting("--guide", "The guided symbols, such as ' ', or `boundaries` (white space, last bit, bars).", type=str)
-@_setting("--guide-target", "The target on guided symbols.", type=float)
-@_setting("--sharpness-start", "Sharpness of the mask at first.", type=float)
-@_setting("--sharpness-growth", "What it grows by, evenly, in --sharpness-every steps.", type=float)
-@_setting("--sharpness-end", "Where it stops growing.", type=float)
+@_setting("--guide", "Guided symbols, such as ' ', or `boundaries` (white space, last bit, bars).", type=str)
+@_setting("--guide-target", "Target on guided symbols.", type=float)
+@_setting("--sharpness-start", "Initial sharpness of the mask.", type=float)
+@_setting("--sharpness-growth", "Linear increase of the sharpness over --sharpness-every steps.", type=float)
+@_setting("--sharpness-end", "Final sharpness of the mask.", type=float)
 @_setting(
     "--sharpness-every",
-    "The steps in which it grows so much; by default an epoch's, or fewer in a run of less than ten.",
+    "Steps per --sharpness-growth; by default an epoch, or fewer in a run of less than ten epochs.",
     type=int,
 )
-@_setting("--epochs", "How often to go through the training text; a fraction is allowed.", type=float)
+@_setting("--epochs", "Passes over the training text; may be fractional.", type=float)
 @_setting("--batch", "Parallel streams through the text (over all processes).", type=int)
-@_setting("--bptt", "Steps that gradients flow back; the state is carried over.", type=int)
-@_setting("--restart", "Segments of --bptt steps after which a stream starts again from a zero state.", type=int)
+@_setting("--bptt", "Steps of backpropagation through time; the state is carried over.", type=int)
+@_setting("--restart", "Segments of --bptt steps after which a stream restarts from a zero state.", type=int)
 @_setting(
     "--lr", "Peak learning rate of Adam; by default 0.002 up to 256 dimensions, 0.002·√(256/dim) above.", type=float
 )
-@_setting("--scheduler-rate", "The schedulers' learning rate, as a multiple of the others'.", type=float)
+@_setting("--scheduler-rate", "Learning rate of the schedulers, as a multiple of --lr.", type=float)
 @_setting("--warmup", "Steps of linear warm-up.", type=int)
 @_setting(
     "--decay",
-    "How the learning rate falls to a tenth at the end.",
+    "How the learning rate decays to a tenth at the end.",
     type=click.Choice(["cosine", "linear", "none"]),
 )
-@_setting("--clip", "Largest norm of the gradient, of the schedulers and of all else by themselves.", type=float)
+@_setting("--clip", "Maximum gradient norm, for schedulers and all other weights separately.", type=float)
 @_setting("--seed", "Seed of the initial weights and of dropout.", type=int)
-@_setting("--save-every", "Steps between checkpoints (there is one at every epoch's end too).", type=int)
+@_setting("--save-every", "Steps between checkpoints (one is also saved after every epoch).", type=int)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; by default PyTorch's choice.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the run [default: runs/CORPUS-UNIT-DIM].",
+    help="Run folder. [default: runs/CORPUS-UNIT-DIM]",
 )
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
-    help="Continue the run in this folder (or from this checkpoint) to the weights it would have had uninterrupted.",
+    help="Continue the run in this folder (or from this checkpoint), with the same result as without the interruption.",
 )
-@click.option("--sample", "sample_length", default=400, show_default=True, help="Symbols of the sample at the end.")
+@click.option("--sample", "sample_length", default=400, show_default=True, help="Symbols to sample at the end.")
 @click.pass_context
 def train(
     ctx: click.Context,
@@ -117,12 +117,12 @@ def train(
 ) -> None:
     """Train a model on CORPUS: a name from `vcdeploy corpora`, or a path to your own text. [default: demo]
 
-    The folder of the run gets last.safetensors (to --resume), best.safetensors (to use), metrics.jsonl, and
-    TensorBoard files where tensorboard is installed. Ctrl-C saves before it stops. More than one process:
+    The run folder gets last.safetensors (to --resume), best.safetensors (to use), metrics.jsonl, and TensorBoard files
+    if tensorboard is installed. Ctrl-C saves before stopping. For more than one process:
     torchrun --nproc-per-node 2 -m vcdeploy train …
     """
-    # PyTorch's OpenMP threads look for more work for milliseconds after a loop, on cores that our kernels need.
-    # It reads this when it is loaded.
+    # PyTorch's OpenMP threads spin for milliseconds after a loop, on cores that our kernels need. The variable is read
+    # when PyTorch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     for module in ("torch", "safetensors"):
         extras.require(module, for_="vcdeploy train")
@@ -149,7 +149,7 @@ def train(
             folder = out or _new_folder(config)
             if out and any((out / f"{name}.safetensors").exists() for name in ("last", "best")):
                 raise VcdeployError(
-                    f"{out} holds a run already: continue it with --resume {out}, or give another --out"
+                    f"{out} already holds a run: continue it with --resume {out}, or give another --out"
                 )
         data = load_corpus(config.corpus, console, kind=config.kind, buffer=config.buffer)
         trainer = Trainer(config, data, folder, group)
@@ -171,7 +171,7 @@ def train(
 
 
 def load_corpus(source: str, console: Console, **options: Any) -> "Corpus":
-    """The corpus, with a progress bar should it have to be fetched."""
+    """Load a corpus, with a progress bar if it has to be downloaded."""
     from vcdeploy.cli.download import download_bar
     from vcdeploy.corpora import load
 
@@ -180,7 +180,7 @@ def load_corpus(source: str, console: Console, **options: Any) -> "Corpus":
 
 
 def _refuse_settings(ctx: click.Context) -> None:
-    """A resumed run has its settings: giving others would make it another run."""
+    """Raise if settings are given with --resume: a resumed run keeps its own."""
     given = [
         parameter.opts[0]
         for parameter in ctx.command.params
@@ -193,7 +193,7 @@ def _refuse_settings(ctx: click.Context) -> None:
 
 
 def _new_folder(config: TrainConfig) -> Path:
-    """runs/CORPUS-UNIT-DIM, with a number if that is taken."""
+    """runs/CORPUS-UNIT-DIM, with a number appended if that exists."""
     name = f"{Path(config.corpus).stem}-{config.unit}-{config.dim}"
     folder, number = Path("runs") / name, 1
     while folder.exists():
@@ -203,7 +203,7 @@ def _new_folder(config: TrainConfig) -> Path:
 
 
 def _write_run(folder: Path, config: TrainConfig, world: int) -> None:
-    """run.json: what made these results, so that they can be made again."""
+    """Write run.json: what is needed to reproduce the run."""
     import torch
 
     made = {
@@ -233,14 +233,14 @@ def _score(row: dict[str, Any]) -> str:
 
 
 def describe(row: dict[str, Any]) -> str:
-    """A row of metrics as one line."""
+    """Format a row of metrics as one line."""
     return (
         f"loss {row['loss']:.3f} · {_score(row)} · m {row['m']:.3f} ± {row['m_spread']:.3f} · rnn_d {row['rnn_d']:.0f}"
     )
 
 
 def _run_quietly(trainer: "Trainer") -> None:
-    """A process that only computes: the first one speaks and exits for all."""
+    """Run without output: the first process prints for all."""
     from vcdeploy.training.loop import Interrupted
 
     try:
@@ -263,9 +263,9 @@ def _run(console: Console, trainer: "Trainer") -> None:
         if row["split"] == "valid":
             console.print(f"epoch {row['epoch']:g} · valid · {describe(row)} · sharpness {row['sharpness']:g}")
         elif row["split"] == "step":
-            line = f"{describe(row)} · {row['tokens_per_second']:,.0f} symbols/s"
+            line = f"{describe(row)} · {row['tokens_per_second']:,.0f} tokens/s"
             bar.update(task, row=line)
-            if not live and time.monotonic() - said > 20:  # where no bar can move, a line now and then
+            if not live and time.monotonic() - said > 20:  # without a live progress bar, a line now and then
                 left = (trainer.total - row["step"]) * trainer.config.batch * trainer.config.bptt
                 console.print(f"step {row['step']:,} of {trainer.total:,} · {line} · "
                               f"{left / row['tokens_per_second']:,.0f} s left")  # fmt: skip
@@ -278,7 +278,7 @@ def _run(console: Console, trainer: "Trainer") -> None:
 
 
 def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
-    from vcdeploy.runtime.sampling import Sampling
+    from vcdeploy.runtime.sampling import Sampling, generate
     from vcdeploy.runtime.torch import TorchModel
     from vcdeploy.training import checkpoint
 
@@ -289,7 +289,7 @@ def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
     if sample_length > 0:
         model = TorchModel(best.build(), best.vocab)
         prime = trainer.corpus.splits["test"][:64].astype("int64")
-        ids = [*prime, *(token.id for token in model.generate(prime, sample_length, Sampling()))]
+        ids = [*prime, *(token.id for token in generate(model, prime, sample_length, Sampling()))]
         console.print("\na sample, after 64 symbols of the test text:\n")
         console.print(best.vocab.decode(ids), markup=False)
     console.print(f"\nnext: vcdeploy eval {shlex.quote(str(trainer.folder))}")

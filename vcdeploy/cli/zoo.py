@@ -21,14 +21,14 @@ WIDTH = 120  # columns of the list
 def zoo(name: str | None, as_json: bool) -> None:
     """List the pretrained models, or show the card of one.
 
-    Their names stand for them wherever a MODEL is asked for, and in vcdeploy.load.
+    Commands that take a MODEL, and vcdeploy.load, accept their names.
     """
     from rich.console import Console
 
     if name is not None and name not in models.names():
         near = get_close_matches(name, models.names(), n=1)
         hint = f" did you mean {near[0]}?" if near else ""
-        raise VcdeployError(f"no model {name!r} ships:{hint} there are {', '.join(models.names())}")
+        raise VcdeployError(f"no pretrained model {name!r}:{hint} choose from {', '.join(models.names())}")
     if as_json:
         shown: Any = models.card(name) if name else [models.card(each) for each in models.names()]
         click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
@@ -36,9 +36,9 @@ def zoo(name: str | None, as_json: bool) -> None:
         Console(highlight=False, soft_wrap=True).print(_card(models.card(name)))
     else:
         console = Console(highlight=False)
-        console.width = max(console.width, WIDTH)  # a terminal that is narrower breaks lines, but no figure is lost
+        console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no value is cut off
         console.print(_list([models.card(each) for each in models.names()]))
-        console.print("\nTokens a second: writing, on the machine that the card names. vcdeploy zoo NAME shows a card.")
+        console.print("\ntokens/s: generation, on the machine named in the card. `vcdeploy zoo NAME` shows a card.")
 
 
 def _list(cards: list[dict[str, Any]]) -> Any:
@@ -71,7 +71,7 @@ def _model(card: dict[str, Any]) -> str:
 
 
 def _measure(card: dict[str, Any], measured: dict[str, Any]) -> str:
-    """Quality in the measure of its kind."""
+    """Quality: perplexity for music, else bits."""
     if card["model"]["kind"] == "music":
         return f"perplexity {measured['perplexity']:.2f}"
     return f"{measured['bits']:.3f} bits"
@@ -114,20 +114,20 @@ def _rows(card: dict[str, Any]) -> dict[str, list[str]]:
             ),
         ],
         "test": [
-            f"{_measure(card, file)} a symbol, {file['symbols']:,} symbols: {quality['command']}",
+            f"{_measure(card, file)} per symbol, {file['symbols']:,} symbols: {quality['command']}",
             f"{_measure(card, run)} before the export ({run['backend']}, {run['precision']})",
         ],
         "computation": [
             (
                 f"mean m {file['m']:.3f} ± {file['m_spread']:.3f}, rnn_d {file['rnn_d']:.0f}, "
-                f"{file['macs']:,.0f} macs a step, mean a²/D² {file['compute']:.3f}"
+                f"{file['macs']:,.0f} macs/step, mean a²/D² {file['compute']:.3f}"
             ),
             "m by class: " + ", ".join(f"{name} {m:.2f}" for name, m in dearest),
         ],
         "speed": [
             (
-                f"{speed['tokens_per_second']:,.0f} tokens a second, writing; "
-                f"{speed['times_the_baseline']:.1f} times {speed['baseline']} of its size in the same run"
+                f"{speed['tokens_per_second']:,.0f} tokens/s, generation; "
+                f"{speed['times_the_baseline']:.1f} times the speed of {speed['baseline']} of its size in the same run"
             ),
             speed["command"],
             f"{speed['machine']}, threads: {speed['threads']}; {speed['date'][:10]}",

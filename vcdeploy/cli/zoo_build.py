@@ -1,8 +1,8 @@
-"""`python -m vcdeploy.cli.zoo_build NAME RUN`: make an entry of the zoo from a run of `vcdeploy train`.
+"""`python -m vcdeploy.cli.zoo_build NAME RUN`: build a zoo entry from a run of `vcdeploy train`.
 
-The commands that a user would type do the work, and what they put out goes into the card: `export` writes the file and
-checks it on every backend, `eval` measures the run and the file on the test text, `bench` times the file. Nothing
-in the zoo changes before all of them have succeeded.
+It runs the commands a user would type, and their output goes into the card: `export` writes the file and checks it on
+every backend, `eval` measures the run and the file on the test text, `bench` times the file. Nothing in the zoo changes
+unless all of them succeed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import PRECISIONS
 from vcdeploy.training import checkpoint
 
-# Corpora whose licence lets a model trained on them be passed on, whatever the reader does with it.
+# Corpora whose licence allows redistributing models trained on them, for any use.
 FREE = ("demo", "europarl-cs", "europarl-de", "europarl-en", "irish")
-LOSS = 0.005  # the fraction of its bits per symbol that a narrower precision may cost
+LOSS = 0.005  # largest relative increase in bits per symbol that a narrower precision may cause
 FIGURES = ("bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "compute")
 
 
@@ -38,9 +38,9 @@ FIGURES = ("bits", "perplexity", "m", "m_spread", "rnn_d", "macs", "compute")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="f16", show_default=True,
               help="How the file stores matrices.")  # fmt: skip
 def main(name: str, run: Path | None, precision: str) -> None:
-    """Make the entry NAME of the zoo from RUN, the folder of a finished run; without RUN, time NAME anew.
+    """Build the zoo entry NAME from RUN, the folder of a finished run; without RUN, time NAME again.
 
-    Speed needs a machine with nothing else to do. The test text must be at hand (see vcdeploy corpora).
+    Timing needs an otherwise idle machine. The test text must be installed (see `vcdeploy corpora`).
     """
     try:
         card = build(name, run, precision) if run else timed_again(name)
@@ -50,7 +50,7 @@ def main(name: str, run: Path | None, precision: str) -> None:
 
 
 def build(name: str, run: Path, precision: str) -> dict[str, Any]:
-    """The card of the new entry, which has been written."""
+    """Write a new entry and return its card."""
     made = _json_file(run / "run.json")
     entry = _free_corpus(made["config"]["corpus"])
     _check_finished(run, made["config"]["epochs"])
@@ -60,13 +60,15 @@ def build(name: str, run: Path, precision: str) -> dict[str, Any]:
         content = file.read_bytes()
         if len(content) > zoo.LARGEST:
             raise VcdeployError(
-                f"{name} has {len(content):,} bytes in {precision}, and an entry at most {zoo.LARGEST:,}: "
-                "take a narrower --precision, or train with a smaller --dim"
+                f"{name} has {len(content):,} bytes in {precision}; the limit of an entry is {zoo.LARGEST:,}: "
+                "use a narrower --precision, or train with a smaller --dim"
             )
         quality = {"file": _quality(str(file)), "run": _quality(str(run))}
         before, after = (quality[each]["bits"] for each in ("run", "file"))
         if after > before * (1 + LOSS):
-            raise VcdeployError(f"{precision} costs too much: {before:.4f} bits become {after:.4f}. Use a wider one")
+            raise VcdeployError(
+                f"{precision} costs too much: {before:.4f} bits become {after:.4f}. Use a wider --precision"
+            )
         source = open_source(file)
         card = {
             "name": name,
@@ -87,9 +89,9 @@ def build(name: str, run: Path, precision: str) -> dict[str, Any]:
 
 
 def timed_again(name: str) -> dict[str, Any]:
-    """The card of an entry with its speed on this machine, now."""
+    """Time an entry again on this machine, and return its updated card."""
     if name not in zoo.names():
-        raise VcdeployError(f"the zoo has no {name}, but {', '.join(zoo.names())}: give the run it comes from, too")
+        raise VcdeployError(f"the zoo has no {name}, only {', '.join(zoo.names())}: give the run to build it from")
     card = zoo.card(name)
     card["speed"] = _speed(name, name, card["model"]["precision"])
     _write_card(name, card)
@@ -102,23 +104,23 @@ def _write_card(name: str, card: dict[str, Any]) -> None:
 
 def _free_corpus(name: str) -> Entry:
     if name not in FREE:
-        licence = f": {CATALOGUE[name].licence}" if name in CATALOGUE else ", of which no licence is known"
-        raise VcdeployError(f"models of {name} don't ship{licence}; train on one of {', '.join(FREE)}")
+        licence = f": {CATALOGUE[name].licence}" if name in CATALOGUE else ": its licence is not known"
+        raise VcdeployError(f"the zoo takes no models of {name}{licence}; train on one of {', '.join(FREE)}")
     return CATALOGUE[name]
 
 
 def _check_finished(run: Path, epochs: float) -> None:
-    """A run that goes on would leave another best checkpoint than the one that is exported."""
+    """Raise if the run is not finished: its best checkpoint may still change."""
     progress = checkpoint.read(checkpoint.find(run, prefer="last")).progress
-    if progress["epoch"] * (1 + 1 / progress["step"]) < epochs:  # less than a step is wanting
+    if progress["epoch"] * (1 + 1 / progress["step"]) < epochs:  # less than one step may be missing
         raise VcdeployError(f"{run} is at epoch {progress['epoch']:.4g} of {epochs:g}: let it finish first")
 
 
 def _without_output(command: str) -> str:
-    """A command of `vcdeploy train` without the folder it wrote to, which means nothing elsewhere."""
+    """A `vcdeploy train` command without its output folder, which is meaningless elsewhere."""
     words = shlex.split(command)
     if "--resume" in words:
-        raise VcdeployError(f"`{command}` does not say how the run began: make its run.json anew with all options")
+        raise VcdeployError(f"`{command}` does not say how the run began: put the original command into its run.json")
     while "--out" in words:
         at = words.index("--out")
         del words[at : at + 2]
@@ -126,7 +128,7 @@ def _without_output(command: str) -> str:
 
 
 def _quality(model: str) -> dict[str, Any]:
-    """What a model comes to on the test text."""
+    """Results of a model on the test text."""
     found = json.loads(_vcdeploy("eval", model, "--json"))
     return (
         {key: found[key] for key in ("backend", "precision", "symbols")}
@@ -136,12 +138,12 @@ def _quality(model: str) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """To six digits: no corpus here tells more."""
+    """Round to six significant digits: the corpora are too small for more."""
     return float(f"{value:.6g}")
 
 
 def _speed(name: str, model: str, precision: str) -> dict[str, Any]:
-    """How fast a model writes, and how many times as fast as the dense unit of its size in ONNX Runtime."""
+    """Generation speed of a model, and its speedup vs the dense unit of its size in ONNX Runtime."""
     engine = f"native {precision} + table"
     words = ["--scenario", "generate", "--precision", precision, "--engines", engine]
     document = json.loads(_vcdeploy("bench", model, *words).splitlines()[-1])
@@ -163,7 +165,7 @@ def _speed(name: str, model: str, precision: str) -> dict[str, Any]:
 
 
 def _vcdeploy(*words: str) -> str:
-    """The standard output of a command; its standard error goes where this one's does."""
+    """Run a command and return its standard output; its standard error is passed through."""
     click.echo(f"vcdeploy {shlex.join(words)}", err=True)
     result = subprocess.run([sys.executable, "-m", "vcdeploy", *words], stdout=subprocess.PIPE, text=True)
     if result.returncode:
@@ -175,7 +177,7 @@ def _json_file(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise VcdeployError(f"cannot read {path} ({error}): is its folder that of a finished run?") from error
+        raise VcdeployError(f"cannot read {path} ({error}): is this the folder of a finished run?") from error
     return content
 
 

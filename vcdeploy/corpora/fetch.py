@@ -1,4 +1,4 @@
-"""Fetches a file over HTTP: resumable, checked, and in its place only when it is whole."""
+"""Fetches a file over HTTP: resumable, verified, and moved into place only when complete."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from typing import BinaryIO
 from vcdeploy.errors import VcdeployError
 
 CHUNK = 1 << 18
-TIMEOUT = 30.0  # seconds without a byte
+TIMEOUT = 30.0  # seconds without data
 
 
 def download(
@@ -23,10 +23,10 @@ def download(
     digest: str,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Path:
-    """Fetches `url` to `target`, whose contents must have `digest` ("sha256:hex"); returns `target`.
+    """Fetches `url` to `target`, whose contents must match `digest` ("sha256:hex"); returns `target`.
 
-    Bytes gather in `target` + ".part"; a transfer that breaks off leaves them there, and the next call
-    goes on from them if the server can. `progress` is told bytes done and bytes in all, None if unsaid.
+    Data is written to `target` + ".part". An interrupted transfer leaves that file, and the next call
+    resumes it if the server supports that. `progress` receives the bytes done and the total, None if unknown.
     """
     part = target.with_name(target.name + ".part")
     try:
@@ -38,10 +38,10 @@ def download(
     except urllib.error.URLError as error:
         raise _failure(url, target, f"no connection ({error.reason})") from error
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
-        raise _failure(url, target, f"the connection broke ({error}); run again to go on") from error
+        raise _failure(url, target, f"the connection was lost ({error}); run again to resume") from error
     except OSError as error:
         raise VcdeployError(
-            f"{part} cannot be written: {error.strerror}; set VCDEPLOY_DATA to a folder that can"
+            f"{part} cannot be written: {error.strerror}; set VCDEPLOY_DATA to a writable folder"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -52,7 +52,7 @@ def download(
     if actual != expected:
         part.unlink()
         raise VcdeployError(
-            f"what came from {url} is not the file expected: its {algorithm} is {actual}, not {expected}; "
+            f"the download from {url} is not the file expected: its {algorithm} is {actual}, not {expected}; "
             f"it was deleted. Try again, or put the right file at {target} yourself"
         )
     part.replace(target)
@@ -60,7 +60,7 @@ def download(
 
 
 def _transfer(url: str, file: BinaryIO, progress: Callable[[int, int | None], None] | None) -> None:
-    """Appends to `file`, which may hold a beginning, until the body is complete."""
+    """Appends to `file`, which may hold the start of the body, until it is complete."""
     done = file.tell()
     headers = {"User-Agent": "vcdeploy", **({"Range": f"bytes={done}-"} if done else {})}
     try:
@@ -68,7 +68,7 @@ def _transfer(url: str, file: BinaryIO, progress: Callable[[int, int | None], No
     except urllib.error.HTTPError as error:
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not done:
             raise
-        # Nothing lies beyond what is here: it is whole, or wrong; the sum will tell.
+        # The server has nothing more to send: the file is complete or wrong, which the digest check decides.
         return
     with response:
         resumes = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
@@ -87,4 +87,4 @@ def _transfer(url: str, file: BinaryIO, progress: Callable[[int, int | None], No
 
 
 def _failure(url: str, target: Path, reason: str) -> VcdeployError:
-    return VcdeployError(f"{url} could not be fetched: {reason}. Or put the file at {target} yourself")
+    return VcdeployError(f"{url} could not be fetched: {reason}. You can also put the file at {target} yourself")

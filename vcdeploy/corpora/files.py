@@ -9,18 +9,18 @@ from vcdeploy.errors import VcdeployError
 
 
 def read_bytes(path: Path) -> bytes:
-    """What `path` holds, unpacked if it is .xz."""
+    """The contents of `path`, decompressed if it is .xz."""
     try:
         data = path.read_bytes()
         return lzma.decompress(data) if path.suffix == ".xz" else data
     except (lzma.LZMAError, EOFError) as error:
-        raise VcdeployError(f"{path} does not unpack ({error}); copy or download it again") from error
+        raise VcdeployError(f"{path} cannot be decompressed ({error}); copy or download it again") from error
     except OSError as error:
         raise VcdeployError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, without its byte order mark; its line ends stay as they are."""
+    """The text of a UTF-8 file, without a byte order mark; line endings are kept."""
     data = read_bytes(path)
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise VcdeployError(f"{path} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path.name} > utf8.txt")
@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
 
 
 def read_path(path: Path, kind: str | None) -> RawCorpus:
-    """The raw at `path`, as text or music: as `kind` says, else as the names of the files say."""
+    """The raw corpus at `path`, as text or music according to `kind` or, if that is None, to the file names."""
     given = _given_splits(path) if path.is_dir() else {}
     files = list(given.values()) or (_folder(path, kind) if path.is_dir() else [path])
     if kind == "music" or (kind is None and all(map(_holds_tunes, files))):
@@ -64,7 +64,7 @@ def _holds_tunes(path: Path) -> bool:
 
 
 def _given_splits(folder: Path) -> dict[str, Path]:
-    """The files of a folder that is already split, or none: train.txt, valid.txt, test.txt (or .abc)."""
+    """The files of a folder already split into train.txt, valid.txt and test.txt (or .abc); empty if it is not."""
     for suffix in (".txt", ".abc"):
         found = {split: _plain_or_xz(folder / f"{split}{suffix}") for split in SPLITS}
         given = {split: path for split, path in found.items() if path}
@@ -80,14 +80,14 @@ def _plain_or_xz(path: Path) -> Path | None:
 
 
 def _folder(folder: Path, kind: str | None) -> list[Path]:
-    """The files of a folder that make its corpus, sorted: tunes or .txt files, else all that is UTF-8."""
+    """The files of a folder that make up its corpus, sorted: tunes or .txt files, else all UTF-8 files."""
     files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
     texts = [p for p in files if _plain_name(p).endswith(".txt")]
     music = [p for p in files if _holds_tunes(p)]
     chosen = texts or music if kind in ("text", "bits") else music or texts
     chosen = chosen or [p for p in files if _reads_as_text(p)]
     if not chosen:
-        raise VcdeployError(f"{folder} has no text: none of its {len(files)} files is UTF-8; add .txt or .abc")
+        raise VcdeployError(f"{folder} has no text: none of its {len(files)} files is UTF-8; add .txt or .abc files")
     return chosen
 
 

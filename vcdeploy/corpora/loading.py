@@ -1,4 +1,4 @@
-"""From a name or a path to a corpus of ids."""
+"""Loads a corpus by name or path and encodes it as ids."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -27,24 +27,24 @@ def load(
     data_dir: Path | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Corpus:
-    """The corpus called `source` in the catalogue, or else in the file or folder at that path.
+    """The corpus named `source` in the catalogue, or else the file or folder at that path.
 
-    `kind` None is the natural kind: music for tunes, otherwise text; "bits" turns text into bits with
-    `buffer` zeros after each byte. The vocabulary is all symbols of all three splits, sorted, as is
-    the custom for character models; with `vocab`, a trained model's, its ids are used instead, and a
-    symbol outside it is an error or, with `unknown` "drop", left out and counted. Data are looked for
-    in `data_dir` (see `catalogue.data_folder`); `progress` hears of a download's bytes.
+    `kind` None selects the natural kind: music for tunes, otherwise text; "bits" turns text into bits with
+    `buffer` zeros after each byte. The vocabulary is the sorted set of symbols of all three splits, as
+    usual for character models. With the `vocab` of a trained model, its ids are used instead, and a
+    symbol outside it is an error or, with `unknown` "drop", left out and counted. Data is read from
+    `data_dir` (see `catalogue.data_folder`); `progress` receives the byte counts of a download.
     """
     if kind is not None and kind not in KINDS:
         raise VcdeployError(f"unknown kind {kind!r}; a corpus is {', '.join(KINDS)}")
     if unknown not in ("error", "drop"):
-        raise VcdeployError(f"unknown is {unknown!r}; it says what to do with such symbols: error or drop")
+        raise VcdeployError(f"unknown is {unknown!r}; for symbols outside the vocabulary use 'error' or 'drop'")
     bits.check_buffer(buffer)
     kind, buffer = _agree(kind, buffer, vocab)
     raw = _read(source, kind, data_dir, progress)
     kind = kind or raw.kind
     if buffer and kind != "bits":
-        raise VcdeployError(f"buffer is {buffer}, but only bits have one; ask for kind 'bits', not {kind!r}")
+        raise VcdeployError(f"buffer is {buffer}, but only bits have one; use kind 'bits', not {kind!r}")
 
     dropped = dict.fromkeys(raw.splits, 0)
     splits: dict[str, NDArray[np.unsignedinteger[Any]]]
@@ -63,7 +63,7 @@ def load(
         if len(kept) < 2:
             raise VcdeployError(
                 f"the {split} part of {source} has {len(kept)} symbols ({dropped[split]} were dropped); "
-                "predicting takes at least two"
+                "prediction needs at least two"
             )
     return Corpus(source, kind, vocab, splits, dropped, raw.left_out)
 
@@ -75,13 +75,13 @@ def _refuse_unknown(
         if (ids < 0).any():
             raise VcdeployError(
                 f"the {split} part of {source} has {describe_unknown(raw.splits[split], ids)}, which is "
-                f"not among the model's {len(vocab)} symbols; {total} such in all. "
-                "--unknown drop leaves them out, and their number is reported"
+                f"not among the model's {len(vocab)} symbols; {total} unknown in all. "
+                "--unknown drop leaves them out and reports their number"
             )
 
 
 def _agree(kind: str | None, buffer: int, vocab: Vocabulary | None) -> tuple[str | None, int]:
-    """Kind and buffer, taken from the vocabulary where there is one."""
+    """Kind and buffer, taken from the vocabulary if there is one."""
     if vocab is None:
         return kind, buffer
     if kind not in (None, vocab.kind) or buffer not in (0, vocab.buffer):

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from vcdeploy.errors import VcdeployError
 
 SPLITS = ("train", "valid", "test")
-# Fewer characters than this leave a validation part too short to say anything.
+# Below this many characters the validation part is too short to be meaningful.
 SHORTEST = 200
 
 
 @dataclass(frozen=True)
 class RawCorpus:
-    """Split name to a str (kind "text") or to a list of symbols (kind "music")."""
+    """The splits of a corpus, each a str (kind "text") or a list of symbols (kind "music")."""
 
     kind: str
     splits: Mapping[str, Sequence[str]]
-    left_out: Mapping[str, int] = field(default_factory=dict)  # tunes, by reason
+    left_out: Mapping[str, int] = field(default_factory=dict)  # number of tunes, by reason
 
 
 def cut(text: str, name: str, *, at_lines: bool = True) -> RawCorpus:
-    """First 90 % of `text`, next 5 %, last 5 %.
+    """Cut `text` into its first 90 %, next 5 % and last 5 %.
 
-    With `at_lines`, a cut moves on to the next line end if there is one within a hundredth of the text.
+    With `at_lines`, a cut moves forward to the next line end if there is one within 1 % of the text.
     """
     if len(text) < SHORTEST:
         raise VcdeployError(

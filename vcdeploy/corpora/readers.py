@@ -1,4 +1,4 @@
-"""Reads the corpora of the catalogue from the data folder, fetching what is public and not there yet."""
+"""Reads the corpora of the catalogue from the data folder, fetching public files that are missing."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ Progress = Callable[[int, int | None], None]
 
 
 def read_named(entry: Entry, data_dir: Path | None = None, progress: Progress | None = None) -> RawCorpus:
-    """The three splits of a corpus of the catalogue."""
+    """The three splits of a catalogue corpus."""
     if entry.name == "demo":
         return _demo()
     if entry.name == "irish":
@@ -35,7 +35,7 @@ def read_named(entry: Entry, data_dir: Path | None = None, progress: Progress | 
 
 
 def _demo() -> RawCorpus:
-    """Whole help topics, in the order of a hash of their names: test and valid take what fits 5 % each."""
+    """Whole help topics, ordered by a hash of their names: test and valid get up to 5 % each, train the rest."""
     from pydoc_data.topics import topics
 
     room = sum(map(len, topics.values())) // 20
@@ -62,7 +62,7 @@ def _irish_books(entry: Entry) -> list[Path]:
 
 
 def irish_tune(title: str) -> str:
-    """The ABC of the first tune of irish with a title, whatever its case, accents, article and number."""
+    """The ABC of the first tune of irish with this title, ignoring case, accents, article and number."""
     titles: list[str] = []
     for path in _irish_books(CATALOGUE["irish"]):
         for abc, named in tunes.titled(read_text(path)):
@@ -76,16 +76,16 @@ def irish_tune(title: str) -> str:
 
 
 def _ptb(file: DataFile, path: Path) -> str:
-    # Counted as everyone counts it: no spaces at the ends of lines, one newline after each.
+    # The usual way to count its characters: no spaces at the ends of lines, one newline after each.
     return "\n".join(line.strip() for line in _checked(file, path).split("\n"))
 
 
 def _europarl(entry: Entry, text: str, table: str) -> RawCorpus:
-    """Cut by whole proceedings; the table has a row for each, with its characters in cs, de and en."""
+    """Cut by whole proceedings; the table has one row for each, with its number of characters in cs, de and en."""
     column = {"cs": 4, "de": 5, "en": 6}[entry.name[-2:]]
     ends = [0]
     for row in table.splitlines():
-        ends.append(ends[-1] + int(row.split("\t")[column]) + 1)  # a newline after each
+        ends.append(ends[-1] + int(row.split("\t")[column]) + 1)  # plus a newline
     count = len(ends) - 1
     first, second = ends[count * 90 // 100], ends[count * 95 // 100]
     return RawCorpus("text", {"train": text[:first], "valid": text[first:second], "test": text[second:]})
@@ -100,7 +100,7 @@ def _text8(entry: Entry, file: DataFile, path: Path) -> RawCorpus:
 
 
 def _obtain(entry: Entry, part: tuple[DataFile, ...], folder: Path, progress: Progress | None) -> tuple[DataFile, Path]:
-    """The file of a part and its path, fetched if need be."""
+    """The file of a part and its path, fetched if necessary."""
     if found := find(part, folder):
         return found
     for file in part:
@@ -109,12 +109,12 @@ def _obtain(entry: Entry, part: tuple[DataFile, ...], folder: Path, progress: Pr
     places = " or ".join(str(folder / file.path) for file in part)
     raise VcdeployError(
         f"{entry.name} is not on this machine: there is no {places} (plain or .xz). {entry.needs} "
-        f"See {entry.page}; VCDEPLOY_DATA names the data folder"
+        f"See {entry.page}; VCDEPLOY_DATA sets the data folder"
     )
 
 
 def _checked(file: DataFile, path: Path) -> str:
-    """The text of a file, its sum checked: a name stands for the same characters everywhere."""
+    """The text of a file, with its digest checked so that a name means the same characters everywhere."""
     data = read_bytes(path)
     _check(file, path, data)
     if path.suffix == ".zip":
@@ -134,5 +134,5 @@ def _check(file: DataFile, path: Path, data: bytes) -> None:
     if actual != expected:
         raise VcdeployError(
             f"{path} is not the {file.path} this name stands for: its {algorithm} is {actual}, not "
-            f"{expected}; replace it, or give its path instead of the name to use it all the same"
+            f"{expected}; replace it, or pass its path instead of the name to use it anyway"
         )

@@ -1,4 +1,4 @@
-"""Collections of tunes, from ABC files or The Session's dump, divided so that no tune is in two splits."""
+"""Collections of tunes from ABC files or The Session's dump, split so that no tune is in two splits."""
 
 import csv
 import hashlib
@@ -15,15 +15,15 @@ from vcdeploy.corpora.raw import SPLITS, RawCorpus
 from vcdeploy.errors import VcdeployError
 from vcdeploy.music import notation
 
-# Folders of music21's corpus in the public domain; the Essen songs beside them are not free for all uses.
+# Public-domain folders of music21's corpus; its Essen songs are not free for all uses.
 IRISH_BOOKS = ("oneills1850", "ryansMammoth", "airdsAirs")
-DUMPS = ("tunes.csv", "tunes.json")  # The Session's
-RARE = 5  # a named collection leaves out tunes with a symbol that fewer tunes than this have
+DUMPS = ("tunes.csv", "tunes.json")  # file names of The Session's dump
+RARE = 5  # named collections leave out tunes with a symbol found in fewer tunes than this
 
 
 @dataclass(frozen=True)
 class Tune:
-    """One setting of a tune; settings of the same tune share the key. No symbols: it could not be read."""
+    """One setting of a tune; settings of the same tune share a key. symbols is empty if it could not be read."""
 
     key: str
     symbols: tuple[str, ...]
@@ -41,7 +41,7 @@ def title_key(title: str) -> str:
 
 
 def read(text: str, path: Path) -> list[Tune]:
-    """The tunes of an ABC file, or of The Session's tunes.csv or tunes.json, by the file's name."""
+    """The tunes of an ABC file or, depending on the file name, of The Session's tunes.csv or tunes.json."""
     name = path.name.removesuffix(".xz").lower()
     if name not in DUMPS:
         return [_tune(abc) for abc, _ in notation.blocks(text) if re.search(r"^X:", abc, re.MULTILINE)]
@@ -53,12 +53,12 @@ def read(text: str, path: Path) -> list[Tune]:
     except (KeyError, TypeError) as error:
         raise VcdeployError(
             f"{path} is not a dump of The Session's tunes: a row lacks {error}; "
-            "it has columns tune_id, setting_id, name, type, meter, mode, abc"
+            "expected columns tune_id, setting_id, name, type, meter, mode, abc"
         ) from error
 
 
 def titled(text: str) -> list[tuple[str, str]]:
-    """The tunes of an ABC text that have a title, unread, each with it."""
+    """The titled tunes of an ABC text, unparsed, each with its title."""
     return [(abc, title.strip()) for abc, _ in notation.blocks(text) if (title := _title(abc))]
 
 
@@ -88,30 +88,30 @@ def _parsed(key: str, abc: str) -> Tune:
 
 
 def split_of(key: str) -> str:
-    """The split of a tune: by a hash of its key, the same in every run and collection; 90 / 5 / 5 %."""
+    """The split of a tune by a hash of its key, the same in every run and collection: 90 / 5 / 5 %."""
     place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
     return "train" if place < 0.90 else "valid" if place < 0.95 else "test"
 
 
 def divide(tunes: Iterable[Tune], name: str, rarest: int = 1) -> RawCorpus:
-    """Tunes into splits by their keys, without those that have a symbol fewer than `rarest` tunes have."""
+    """Assign tunes to splits by key, leaving out those with a symbol found in fewer than `rarest` tunes."""
     kept, left_out = _sift(tunes, rarest)
     splits: dict[str, list[Tune]] = {split: [] for split in SPLITS}
-    # Ordered by a hash, so that books are mixed and settings of one tune do not follow each other.
+    # Ordered by a hash, so that books are mixed and settings of one tune are not adjacent.
     for tune in sorted(kept, key=lambda tune: hashlib.sha256(repr(tune.symbols).encode()).digest()):
         splits[split_of(tune.key)].append(tune)
     return _raw_corpus(splits, left_out, name)
 
 
 def given(splits: Mapping[str, Iterable[Tune]], name: str) -> RawCorpus:
-    """Tunes whose splits the user has made."""
+    """Tunes already split by the user."""
     sifted = {split: _sift(tunes, rarest=1) for split, tunes in splits.items()}
     left_out = sum((Counter(left) for _, left in sifted.values()), Counter[str]())
     return _raw_corpus({split: kept for split, (kept, _) in sifted.items()}, left_out, name)
 
 
 def _sift(tunes: Iterable[Tune], rarest: int) -> tuple[list[Tune], dict[str, int]]:
-    """The tunes to keep, and how many were not: unreadable, the same as another, with a rare symbol."""
+    """The tunes to keep, and the number left out by reason: unreadable, same as another, rare symbol."""
     every = list(tunes)
     readable = [tune for tune in every if tune.symbols]
     first = {tune.symbols: tune for tune in reversed(readable)}  # a melody under two titles counts once
@@ -132,7 +132,7 @@ def _raw_corpus(splits: Mapping[str, list[Tune]], left_out: Mapping[str, int], n
             total = sum(map(len, splits.values()))
             raise VcdeployError(
                 f"{name} has {total} tunes ({left_out['unreadable']} more could not be read) and none for "
-                f"{split}; add tunes, or split them yourself: a folder of train.abc, valid.abc, test.abc"
+                f"{split}; add tunes, or split them yourself in a folder of train.abc, valid.abc, test.abc"
             )
     return RawCorpus(
         "music",

@@ -1,1 +1,1 @@
-"""The model file (ONNX): names, metadata, weights, precision; reading and building one. No PyTorch, no runtime."""
+"""Reading and building model files (ONNX): names, metadata, weights, precision. Uses no PyTorch and no runtime."""

@@ -1,8 +1,8 @@
-"""The bucketed form of a layer: it skips in any stock runtime, with no library and no domain of ours.
+"""The bucketed form of a layer, which skips in any stock runtime, without a custom op or our domain.
 
 At every step a tree of If nodes picks the smallest prefix, a multiple of 128 dimensions, that covers the active
 dimensions of every sequence in the batch; only that prefix of the weights is multiplied. A file holds each matrix
-once; a runtime that folds constants, as ONNX Runtime does, makes the prefixes at load, one copy a bucket.
+once; a runtime that folds constants, as ONNX Runtime does, creates the prefixes at load, one copy per bucket.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ STEP = 128
 
 
 def bucket_sizes(dim: int) -> list[int]:
-    """The prefixes: 128, 256, …, and last the whole state.
+    """The prefix sizes: 128, 256, …, and finally the whole state.
 
     >>> bucket_sizes(300)
     [128, 256, 300]
@@ -35,7 +35,7 @@ def bucketed_layer(
     epsilon: float,
     int8: Int8 | None = None,
 ) -> tuple[str, list[str], str]:
-    """One layer over x [T, B, D]: y, the state after, m [T, B]. `name` sets its values apart from other layers'."""
+    """Add one layer over x [T, B, D]; returns y, the final state and m [T, B]. `name` prefixes its value names."""
     scheduler = Scheduler.prepare(
         nodes,
         weights["u"],
@@ -55,7 +55,7 @@ def bucketed_layer(
     of_input: Range = int8.of_input(body, x_t) if int8 else ("", "")
 
     def bucket(into: Nodes, size: int) -> list[str]:
-        """The state after a step that reads and writes the first `size` dimensions."""
+        """The state after a step on the first `size` dimensions."""
         if size == dim:
             return advance(into, unit, scheduler, e, x_t, before, matrices[size], int8, of_input)
         sizes = into.constant([size, dim - size], np.int64)
@@ -71,7 +71,7 @@ def bucketed_layer(
         return [into.add("Concat", *pair, axis=1) for pair in zip(after, tails, strict=True)]
 
     def choose(into: Nodes, sizes: list[int], active: str, path: str) -> list[str]:
-        """A binary tree over the buckets; NaN in the mask counts as active, and so leads to the whole state."""
+        """A binary tree over the buckets. NaN in the mask counts as active and thus selects the whole state."""
         if len(sizes) == 1:
             return bucket(into, sizes[0])
         half = len(sizes) // 2
@@ -86,7 +86,7 @@ def bucketed_layer(
 
     active = ""
     if len(matrices) > 1:
-        # The mask is a prefix in every sequence: the longest has as many dimensions as have any e ≠ 0.
+        # The mask is a prefix in every sequence, so the longest prefix is the number of dimensions with any e ≠ 0.
         touched = body.add("Not", body.add("Equal", e, scheduler.zero))
         batch = body.constant([0], np.int64)
         any_touched = body.add("ReduceMax", body.add("Cast", touched, to=1), batch, keepdims=0)  # [D]
@@ -101,10 +101,10 @@ def bucketed_layer(
 
 
 def _prefixes(nodes: Nodes, unit: str, dim: int, size: int, U: Matrix, V: Matrix) -> list[Matrix]:
-    """The weights of a step on the first `size` dimensions: rows of every gate and columns up to there."""
+    """The weights of a step on the first `size` dimensions: the first rows of every gate, and the first columns."""
 
     def cut(stacked: str, columns: list[int]) -> str:
-        """stacked [G·D, D], or [G·D] without columns."""
+        """stacked: [G·D, D], or [G·D] without columns."""
         gates = nodes.add("Reshape", stacked, nodes.constant([len(UNITS[unit].gates), dim, *columns], np.int64))
         ends, axes = [size, *([size] if columns else [])], [1, *([2] if columns else [])]
         start, end, along = (nodes.constant(each, np.int64) for each in ([0] * len(axes), ends, axes))

@@ -5,8 +5,8 @@
 | GRU | r, z, n | z, r, h |
 | LSTM | i, f, g, o | i, o, f, c |
 
-In both, a GRU's z keeps the old state: h' = (1 - z) ⊙ n + z ⊙ h. PyTorch's reset gate acts after its matrix, which is
-linear_before_reset = 1.
+In both, a GRU's z keeps the old state: h' = (1 - z) ⊙ n + z ⊙ h. PyTorch applies the reset gate after the matrix
+product, which is linear_before_reset = 1.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ import numpy as np
 from vcdeploy.format.nodes import Nodes
 from vcdeploy.format.precision import Array, Weights
 
-ORDER = {"rnn": [0], "gru": [1, 0, 2], "lstm": [0, 3, 1, 2]}  # the place in PyTorch's stack of each of ONNX's gates
+ORDER = {"rnn": [0], "gru": [1, 0, 2], "lstm": [0, 3, 1, 2]}  # index in PyTorch's stack of each ONNX gate
 
 
 def onnx_gates(unit: str, stacked: Array) -> Array:
-    """PyTorch's weights [G·D, D] in ONNX's order, with the axis of directions: [1, G·D, D]."""
+    """PyTorch's weights [G·D, D] in ONNX's gate order, with the axis of directions: [1, G·D, D]."""
     gates = np.split(stacked, len(ORDER[unit]))
     return np.concatenate([gates[place] for place in ORDER[unit]])[np.newaxis]
 
@@ -26,7 +26,7 @@ def onnx_gates(unit: str, stacked: Array) -> Array:
 def dense_layer(
     nodes: Nodes, weights: Weights, unit: str, dim: int, name: str, x: str, state: list[str]
 ) -> tuple[str, list[str]]:
-    """One layer over x [T, B, D]; state, and the state after: rows [1, B, D], h (and c). Returns y and those."""
+    """Add one layer over x [T, B, D]; returns y and the final state. State rows are h (and c), each [1, B, D]."""
     W, R = (weights.whole(f"{name}.{part}") for part in ("W", "R"))
     after = [f"{name}.{part}" for part in ("H", "C")[: len(state)]]
     attributes = {"hidden_size": dim, **({"linear_before_reset": 1} if unit == "gru" else {})}
@@ -39,6 +39,6 @@ def dense_layer(
 
 
 def torch_gates(unit: str, stacked: Array) -> Array:
-    """The way back: ONNX's weights [1, G·D, D] in PyTorch's order, [G·D, D]."""
+    """The inverse of onnx_gates: ONNX's weights [1, G·D, D] in PyTorch's gate order, [G·D, D]."""
     gates = np.split(stacked[0], len(ORDER[unit]))
     return np.concatenate([gates[ORDER[unit].index(place)] for place in range(len(gates))])

@@ -1,6 +1,6 @@
 """The ops VCRNN, VCGRU and VCLSTM as ONNX functions: a Scan over T with standard ops, for any stock runtime.
 
-A model that carries them needs no library; a runtime that has a kernel for the op uses the kernel instead.
+A model that contains them needs no library; a runtime with a kernel for the op uses the kernel instead.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from vcdeploy.spec import UNITS, VARIABLE_UNITS
 DOMAIN = "vcdeploy"
 OP_VERSION = 1
 OPS = {UNITS[name].op: name for name in VARIABLE_UNITS}
-OLDEST_OPSET = 18  # Split by the number of parts
+OLDEST_OPSET = 18  # the first whose Split takes the number of parts
 WEIGHTS = ["U", "V", "u", "v", "b"]
 LEVELS = "activation_levels"
 
@@ -31,8 +31,10 @@ def op_outputs(unit: str) -> list[str]:
 
 
 def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:
-    """The attributes of an op node; levels, those of an activation, for int8 only. TensorRT's parser prefers a plugin
-    to the function only where both plugin_version and plugin_namespace are written out."""
+    """The attributes of an op node. levels: the activation levels, for int8 only.
+
+    TensorRT's parser prefers a plugin to the function only if plugin_version and plugin_namespace are both present.
+    """
     attributes = {
         "sharpness": sharpness,
         "epsilon": epsilon,
@@ -43,7 +45,7 @@ def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -
 
 
 def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
-    """The body of one op type, for the given version of the standard ops; rounded: that of nodes with LEVELS."""
+    """The function body of one op type, for the given opset. rounded: for nodes with the attribute LEVELS."""
     unit = OPS[op]
     before = Nodes()
     sharpness, epsilon = before.function_attribute("sharpness"), before.function_attribute("epsilon")
@@ -77,9 +79,9 @@ def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
 
 
 def attach_functions(model: ModelProto) -> ModelProto:
-    """Give a model the body of every vcdeploy op it uses, in place; the same model comes back.
+    """Add the function body of every vcdeploy op a model uses, in place; returns the same model.
 
-    For networks of your own: `torch.onnx.export(network, …, dynamo=True).model_proto` holds op nodes only.
+    For your own networks: `torch.onnx.export(network, …, dynamo=True).model_proto` has op nodes only.
 
     >>> onnx.save(attach_functions(program.model_proto), "network.onnx")
     """
@@ -103,23 +105,23 @@ def attach_functions(model: ModelProto) -> ModelProto:
         )
     if versions.setdefault(DOMAIN, OP_VERSION) != OP_VERSION:
         raise VcdeployError(
-            f"the model wants version {versions[DOMAIN]} of the domain vcdeploy; this is version {OP_VERSION}"
+            f"the model needs version {versions[DOMAIN]} of the domain vcdeploy; this is version {OP_VERSION}"
         )
     if DOMAIN not in (each.domain for each in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DOMAIN, OP_VERSION))
     present = {each.name for each in model.functions if each.domain == DOMAIN}
     model.functions.extend(function(op, opset, _rounds(model, op)) for op in sorted(used - present))
-    model.ir_version = max(model.ir_version, 9)  # the first with default attributes of functions
+    model.ir_version = max(model.ir_version, 9)  # the first IR version with default attributes of functions
     return model
 
 
 def used_ops(model: ModelProto) -> set[str]:
-    """The op types of our domain in a model, nested graphs and functions included."""
+    """The op types of our domain in a model, including nested graphs and functions."""
     return {node.op_type for node in _op_nodes(model)}
 
 
 def levels_of_ops(model: ModelProto) -> set[int | None]:
-    """The attribute LEVELS of our ops in a model; None where one has none."""
+    """The values of the attribute LEVELS on our ops in a model; None stands for a missing one."""
     return {
         next((each.i for each in node.attribute if each.name == LEVELS), None)
         for node in _op_nodes(model)
@@ -128,18 +130,18 @@ def levels_of_ops(model: ModelProto) -> set[int | None]:
 
 
 def _rounds(model: ModelProto, op: str) -> bool:
-    """Whether the nodes of an op type round activations: all of them or none, since they share a body."""
+    """Whether the nodes of an op type round activations; all must agree, since they share a body."""
     kinds = {any(each.name == LEVELS for each in node.attribute) for node in _op_nodes(model) if node.op_type == op}
     if len(kinds) > 1:
         raise VcdeployError(
             f"some {op} nodes of the model have the attribute {LEVELS}, which int8 needs, and some don't, "
-            "but one function serves them all: give it to all of them or to none"
+            "but they share one function: set it on all of them or on none"
         )
     return kinds.pop()
 
 
 def _op_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """The nodes of our domain in a model, nested graphs and functions included."""
+    """The nodes of our domain in a model, including nested graphs and functions."""
     for nodes in (model.graph.node, *(each.node for each in model.functions)):
         yield from _own(nodes)
 
@@ -154,6 +156,6 @@ def _own(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def check(model: ModelProto) -> None:
-    """onnx's own full check, and shape inference that must find no contradiction."""
+    """Run onnx's full checker and strict shape inference."""
     checker.check_model(model, full_check=True)
     shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)

@@ -3,7 +3,7 @@
 | | name | type, shape |
 |---|---|---|
 | in | tokens | int64 [T, B] |
-| in | state | float32 [S, B, D]: a row a layer; two, h then c, for VCLSTM and LSTM |
+| in | state | float32 [S, B, D]: one row per layer; two, h then c, for VCLSTM and LSTM |
 | out | logits | float32 [T, B, vocab] |
 | out | state_out | float32 [S, B, D] |
 | out | compute | float32 [T, B, layers]: m; 1 for the dense units |
@@ -29,7 +29,7 @@ from vcdeploy.spec import PRECISIONS, UNITS, is_variable
 from vcdeploy.vocabulary import Vocabulary
 
 CONFIG_KEY, VOCAB_KEY = "vcdeploy.config", "vcdeploy.vocab"
-DEFAULT_OPSET = 18  # what the oldest ONNX Runtime we support, and TensorRT 10, read
+DEFAULT_OPSET = 18  # supported by the oldest ONNX Runtime we support and by TensorRT 10
 LARGEST_FILE = 2**31 - 1  # protobuf's limit, in bytes
 
 
@@ -46,21 +46,21 @@ class Trained(Protocol):
     progress: dict[str, Any]
 
     def parameters(self) -> dict[str, Array]:
-        """Its weights in float32, by their names in PyTorch."""
+        """The float32 weights by PyTorch name."""
 
 
 def build(
     checkpoint: Trained, *, precision: str = "f32", opset: int = DEFAULT_OPSET, bucketed: bool = False
 ) -> ModelProto:
-    """The model of a checkpoint, checked by onnx's own checker and shape inference."""
+    """The ONNX model of a checkpoint, checked by onnx's checker and shape inference."""
     unit = str(checkpoint.config.get("unit"))
     if unit == "crnn":
         raise VcdeployError(
-            "crnn is a baseline for training only and has no export: its boundaries are no input of an exported model. "
+            "crnn is a training-only baseline and cannot be exported: an exported model has no input for boundaries. "
             "Export a vcrnn, vcgru, vclstm, rnn, gru or lstm."
         )
     if bucketed and not is_variable(unit):
-        raise VcdeployError(f"--bucketed skips inactive dimensions, and {unit} has none: leave it out")
+        raise VcdeployError(f"--bucketed skips inactive dimensions, but {unit} has none: leave it out")
     if precision not in PRECISIONS:
         raise VcdeployError(f"no precision {precision!r}: choose from {', '.join(PRECISIONS)}")
     if not OLDEST_OPSET <= opset <= newest_opset():
@@ -73,9 +73,10 @@ def build(
 def assemble(
     config: dict[str, Any], vocab: Vocabulary, parameters: dict[str, Array], opset: int = DEFAULT_OPSET
 ) -> ModelProto:
-    """The model of weights by their names in a checkpoint; needs no PyTorch.
+    """The ONNX model of weights named as in a checkpoint; needs no PyTorch.
 
-    config becomes vcdeploy.config: how to run the model (unit, dim, layers, precision, bucketed, …), and its origin.
+    config is stored as vcdeploy.config: how to run the model (unit, dim, layers, precision, bucketed, …), and its
+    origin.
     """
     unit, precision, bucketed = config["unit"], config["precision"], config["bucketed"]
     nodes = Nodes()
@@ -122,7 +123,7 @@ def assemble(
         attach_functions(model)
     if (size := model.ByteSize()) > LARGEST_FILE:
         raise VcdeployError(
-            f"the file would have {size / 1e9:.1f} GB, more than the 2 GB of one ONNX file: "
+            f"the file would be {size / 1e9:.1f} GB, more than ONNX's limit of 2 GB per file: "
             f"choose a smaller --precision than {precision}"
         )
     check(model)
@@ -134,7 +135,7 @@ def _value(name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT)
 
 
 def _layer_values(config: dict[str, Any]) -> list[ValueInfoProto]:
-    """The shapes of what the layers hand on, for tools that do not look into functions."""
+    """The shapes of the layer outputs, for tools that do not look into functions."""
     D = config["dim"]
     shapes: dict[str, list[int | str]] = {"Y": ["T", "B", D], "H": ["B", D], "M": ["T", "B"], "C": ["B", D]}
     return [
@@ -161,7 +162,7 @@ def _add_weights(weights: Weights, unit: str, layers: int, parameters: dict[str,
 def _variable_stack(
     nodes: Nodes, weights: Weights, config: dict[str, Any], x: str, int8: Int8 | None
 ) -> tuple[str, list[str], str]:
-    """The layers of a variable unit: y [T, B, D], the state's rows [1, B, D], m [T, B, layers]."""
+    """Add the layers of a variable unit; returns y [T, B, D], state rows [1, B, D] each, and m [T, B, layers]."""
     unit = config["unit"]
     rows = UNITS[unit].state_rows
     settings = config["sharpness"], config["epsilon"]
@@ -189,7 +190,7 @@ def _variable_stack(
 
 
 def _dense_stack(nodes: Nodes, weights: Weights, config: dict[str, Any], x: str) -> tuple[str, list[str], str]:
-    """The layers of a dense unit; every dimension at every step, so m is 1."""
+    """Add the layers of a dense unit, which updates every dimension at every step: m is 1."""
     unit = config["unit"]
     rows = UNITS[unit].state_rows
     total = config["layers"] * rows

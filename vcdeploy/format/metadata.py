@@ -1,4 +1,4 @@
-"""What a model file says of itself in its metadata (docs/design.md, section 2): the description and the vocabulary."""
+"""The metadata of a model file (docs/design.md, section 2): configuration and vocabulary."""
 
 import json
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ EXPORT_AGAIN = "export it again with `vcdeploy export`"
 
 
 def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Unit, dim, layers, sharpness, epsilon, precision, kind, …"""
+    """The configuration of a model: unit, dim, layers, sharpness, epsilon, precision, kind, …"""
     if "vcdeploy.config" not in metadata or "vcdeploy.vocab" not in metadata:
         raise VcdeployError(
-            f"{name} is an ONNX file, but no vcdeploy model: its metadata lacks vcdeploy.config or vcdeploy.vocab. "
-            "Models of other origin run in ONNX Runtime itself."
+            f"{name} is an ONNX file, but not a vcdeploy model: its metadata lacks vcdeploy.config or vcdeploy.vocab. "
+            "Run other models with ONNX Runtime directly."
         )
     try:
         config = json.loads(metadata["vcdeploy.config"])
@@ -36,11 +36,11 @@ def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
 
 
 def read_vocabulary(metadata: Mapping[str, str], config: Mapping[str, Any], name: str) -> Vocabulary:
-    """Its symbols; config is its description."""
+    """The vocabulary of a model; config: its configuration."""
     try:
         symbols = json.loads(metadata["vcdeploy.vocab"])
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-            raise ValueError("it is no list of strings")
+            raise ValueError("it is not a list of strings")
         return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
     except (TypeError, ValueError, RecursionError, VcdeployError) as error:
-        raise VcdeployError(f"the vcdeploy.vocab of {name} is unusable ({error}): {EXPORT_AGAIN}") from error
+        raise VcdeployError(f"the vcdeploy.vocab of {name} is invalid ({error}): {EXPORT_AGAIN}") from error

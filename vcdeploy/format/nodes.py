@@ -1,4 +1,4 @@
-"""Writing ONNX nodes in order, each with a fresh output name; it knows nothing about units or models."""
+"""Builds lists of ONNX nodes with unique output names. Knows nothing about units or models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,27 +9,27 @@ from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper, 
 
 
 class Nodes:
-    """A growing list of nodes. `prefix` keeps the names of nested graphs apart, as ONNX asks for."""
+    """A growing list of nodes. `prefix` keeps the names of nested graphs distinct, as ONNX requires."""
 
     def __init__(self, prefix: str = "") -> None:
         self.nodes: list[NodeProto] = []
         self.prefix = prefix
 
     def fresh(self, stem: str) -> str:
-        """A value name that nothing here has yet."""
+        """An unused value name."""
         return f"{self.prefix}{stem}_{len(self.nodes)}"
 
     def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """A node with one output; its name."""
+        """Add a node with one output; returns the output's name."""
         return self.add_many(op, *inputs, outputs=[output or self.fresh(op)], **attributes)[0]
 
     def add_many(self, op: str, *inputs: str, outputs: Sequence[str], **attributes: Any) -> Sequence[str]:
-        """A node with several outputs; their names."""
+        """Add a node with several outputs; returns their names."""
         self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
         return outputs
 
     def split(self, value: str, parts: int, axis: int) -> list[str]:
-        """`value` in equal parts."""
+        """Split `value` into equal parts."""
         names = [f"{self.fresh('Split')}_{part}" for part in range(parts)]
         return list(self.add_many("Split", value, outputs=names, axis=axis, num_outputs=parts))
 
@@ -37,13 +37,13 @@ class Nodes:
         return self.add("Constant", value=numpy_helper.from_array(np.asarray(value, dtype)))
 
     def function_attribute(self, name: str, whole: bool = False) -> str:
-        """Inside a function: the float (or whole) attribute `name` of the node that calls it."""
+        """Inside a function: the float (or integer, with `whole`) attribute `name` of the calling node."""
         output = self.add("Constant")
         kind, place = (AttributeProto.INT, "value_int") if whole else (AttributeProto.FLOAT, "value_float")
         self.nodes[-1].attribute.append(AttributeProto(name=place, type=kind, ref_attr_name=name))
         return output
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:
-        """A nested graph of these nodes; the types of its inputs and outputs follow from where it is used."""
+        """A nested graph of these nodes; the types of its inputs and outputs are inferred where it is used."""
         before, after = ([ValueInfoProto(name=each) for each in names] for names in (inputs, outputs))
         return helper.make_graph(self.nodes, name, before, after)

@@ -1,8 +1,9 @@
-"""How a file stores its weights: f32, f16, bf16 or int8, and the standard ops that widen them to float32 again.
+"""Stored weights in f32, f16, bf16 or int8, and the standard ops that convert them to float32.
 
-Matrices take the chosen precision. Vectors stay float32: they are small, and an error in the scheduler's u, v, b
-would move m, which is multiplied by D. int8 has a scale a row: `layers.0.U` [R, C] int8, `layers.0.U.scale` [R, 1].
-It also rounds what a matrix is multiplied by, to whole levels (docs/design.md, section 2; export/steps.py).
+Matrices are stored in the chosen precision. Vectors stay float32: they are small, and an error in the scheduler's
+u, v, b would shift m, which is multiplied by D. int8 has one scale per row: `layers.0.U` [R, C] int8,
+`layers.0.U.scale` [R, 1]. It also quantizes the vectors a matrix is multiplied by (docs/design.md, section 2;
+format/steps.py).
 """
 
 import numpy as np
@@ -16,18 +17,18 @@ from vcdeploy.spec import INT8_LEVELS
 Array = NDArray[np.float32]
 SCALE = ".scale"
 
-# int8's tanh, x P(x²) / Q(x²) up to ±TANH_END, where it is 1: within TANH_ERROR, and never above 1. Coefficients from
-# the highest power down, as in plugins/cpu/kernels/activations.h: a test compares them.
+# The tanh of int8 models: x P(x²) / Q(x²) up to ±TANH_END, where it is 1; accurate to TANH_ERROR and never above 1.
+# Coefficients from the highest power down, as in plugins/cpu/kernels/activations.h: a test compares them.
 TANH_END, TANH_ERROR = 6.7452478, 2.8e-6
 TANH_NUMERATOR = (4.215812e-6, 2.33741e-3, 1.23704e-1, 1.0)
 TANH_DENOMINATOR = (1.489102e-4, 2.135481e-2, 4.570328e-1, 1.0)
-LEAST_RANGE = 2.0**-40  # of an input and of a row of weights, to divide by
+LEAST_RANGE = 2.0**-40  # smallest range of an input or a row of weights, to avoid division by zero
 
 
 def activation_levels(dim: int) -> int:
-    """The levels of the largest activation in int8: a power of two, as plugins/cpu/weights/quantization.h has it.
+    """Levels of the largest activation in int8: a power of two, as in plugins/cpu/weights/quantization.h.
 
-    2^14, or as much less as keeps a sum of D products with weights of up to 127 within int32.
+    2^14, or less if needed to keep a sum of D products with weights of up to 127 within int32.
 
     >>> [activation_levels(dim) for dim in (256, 1024, 2048)]
     [16384, 16384, 8192]
@@ -39,9 +40,9 @@ def activation_levels(dim: int) -> int:
 
 
 def row_scale(array: Array) -> Array:
-    """What a level is worth in each row of a matrix, [R, 1]: a 127th of its largest, without the last seven bits.
+    """The scale of each row of a matrix, [R, 1]: 1/127 of its largest magnitude, rounded to drop the last seven bits.
 
-    So a level times its scale is a float32 exactly, and those who have the products find scale and levels in them.
+    A level times its scale is then exact in float32, so scale and levels can be recovered from the products.
     """
     largest = np.abs(array).max(-1, keepdims=True)
     exact = np.maximum(largest, np.float32(LEAST_RANGE)) / np.float32(INT8_LEVELS)
@@ -58,7 +59,7 @@ class Weights:
         self._wide: dict[str, str] = {}
 
     def add(self, name: str, array: Array) -> str:
-        """Store an array; its name."""
+        """Store an array; returns its name."""
         if not np.isfinite(array).all():
             raise VcdeployError(
                 f"the weights {name} hold NaN or infinity: training diverged; export another checkpoint"
@@ -66,7 +67,7 @@ class Weights:
         if array.ndim < 2 or self.precision == "f32":
             self.initializers.append(numpy_helper.from_array(array, name))
         elif self.precision == "f16":
-            if (largest := float(np.abs(array).max())) >= 65520:  # what rounds to infinity
+            if (largest := float(np.abs(array).max())) >= 65520:  # rounds to infinity in f16
                 raise VcdeployError(f"the weights {name} reach {largest:.3g}, beyond f16: use --precision bf16")
             self.initializers.append(numpy_helper.from_array(array.astype(np.float16), name))
         elif self.precision == "bf16":
@@ -78,7 +79,7 @@ class Weights:
         return name
 
     def whole(self, name: str) -> str:
-        """A stored array as a float32 value. The ops have constant inputs: a runtime computes them once, at load."""
+        """A stored array as a float32 value. The ops have constant inputs, so a runtime runs them once, at load."""
         if name not in self._wide:
             self._wide[name] = self._widen(name, name, name + SCALE)
         return self._wide[name]
@@ -98,7 +99,7 @@ class Weights:
 
 
 def _bfloat16(array: Array, name: str) -> TensorProto:
-    """Round to the nearest, ties to even: NumPy has no bfloat16 of its own."""
+    """Round to nearest, ties to even. Done by hand because NumPy has no bfloat16."""
     bits = np.ascontiguousarray(array).view(np.uint32)
     upper = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
     return helper.make_tensor(name, TensorProto.BFLOAT16, array.shape, upper.tobytes(), raw=True)

@@ -1,8 +1,8 @@
-"""The weights and the description in a model file, without a copy of any weight.
+"""Reads the weights and metadata of a model file without copying any weight.
 
-protobuf's own parser copies every weight into its message, and again on the way out. So the few fields that matter
-here are looked up in the file's bytes as they are: https://protobuf.dev/programming-guides/encoding. What lies in the
-graph's nodes is for other runtimes.
+protobuf's own parser copies every weight into its message, and again on the way out. So the few fields needed here are
+parsed directly from the file's bytes: https://protobuf.dev/programming-guides/encoding. The graph's nodes are for
+other runtimes and are not read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from vcdeploy.spec import PRECISIONS
 
-OURS = ("embedding", "layers.", "output.")  # how the names of weights begin (docs/design.md, 2)
+OURS = ("embedding", "layers.", "output.")  # prefixes of weight names (docs/design.md, section 2)
 SCALE = ".scale"
 TYPES = {precision.onnx_type: precision for precision in PRECISIONS.values()}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An array as a file stores it. bf16 is held as its 16 bits; int8 has a scale a row, [..., rows, 1]."""
+    """An array as stored in a file. bf16 is kept as its 16 bits; int8 has one scale per row, [..., rows, 1]."""
 
     values: NDArray[Any]
     precision: str
@@ -35,7 +35,7 @@ class Stored:
         return self.values.shape
 
     def wide(self) -> NDArray[np.float32]:
-        """The float32 numbers that a runtime computes with."""
+        """The float32 values that a runtime computes with."""
         if self.precision == "bf16":
             return (self.values.astype(np.uint32) << np.uint32(16)).view(np.float32)
         wide = self.values.astype(np.float32)
@@ -44,14 +44,14 @@ class Stored:
 
 @dataclass
 class ModelFile:
-    """metadata: the file's own properties. weights: its initializers by name, views of the file's bytes."""
+    """A parsed file. metadata: its properties. weights: its initializers by name, as views of the file's bytes."""
 
     metadata: dict[str, str] = field(default_factory=dict)
     weights: dict[str, Stored] = field(default_factory=dict)
 
 
 def read(content: bytes) -> ModelFile:
-    """What an ONNX file holds; a ValueError where it is none, is cut short or can't be right."""
+    """Parse an ONNX file; raises ValueError if it is not one, is cut short or is inconsistent."""
     file, tensors = ModelFile(), dict[str, Stored]()
     for number, value in _fields(memoryview(content)):  # of a ModelProto
         if number == 7:  # graph
@@ -73,7 +73,7 @@ def _with_scale(name: str, each: Stored, tensors: Mapping[str, Stored]) -> Store
     scale = tensors.get(name + SCALE)
     wanted = (*each.shape[:-1], 1)
     if scale is None or scale.precision != "f32" or scale.shape != wanted:
-        raise ValueError(f"{name} is int8, and has no {name}{SCALE} of float32 {list(wanted)}")
+        raise ValueError(f"{name} is int8 but has no {name}{SCALE} of float32 {list(wanted)}")
     return Stored(each.values, "int8", scale.values)
 
 
@@ -95,25 +95,27 @@ def _tensor(name: str, message: memoryview) -> Stored:
         elif number == 13 or (number == 14 and value == 1):
             elsewhere = True
     if elsewhere:
-        raise ValueError(f"{name} lies in another file, and a model is one file: save it with its weights inside")
+        raise ValueError(
+            f"{name} is stored in another file, but a model must be one file: save it with its weights inside"
+        )
     if kind not in TYPES:
         raise ValueError(f"{name} has the data type {kind}, not float32, float16, bfloat16 or int8")
     precision, dtype = TYPES[kind].name, TYPES[kind].dtype
-    if raw is None:  # in one of the fields by type, as small files of other makers have it
+    if raw is None:  # in one of the typed fields, as other writers may store it
         from onnx import TensorProto, numpy_helper
 
         tensor = TensorProto.FromString(message)
         flat = numpy_helper.to_array(tensor).reshape(-1)
         values = flat.view(np.uint16) if precision == "bf16" else flat
     else:
-        values = np.frombuffer(raw, dtype)  # a ValueError where bytes are left over
+        values = np.frombuffer(raw, dtype)  # raises ValueError if bytes are left over
     if any(size < 0 for size in dims) or math.prod(dims) != values.size:
-        raise ValueError(f"{name} has the shape {dims} and {values.size} numbers")
+        raise ValueError(f"{name} has the shape {dims} but {values.size} values")
     return Stored(values.reshape(dims), precision)
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field: whole numbers as they are, everything else as bytes."""
+    """Number and value of each field: integers as they are, everything else as bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -133,7 +135,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """The whole number at a place, signed in 64 bits, and the place after it."""
+    """The signed 64-bit integer at a position, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):
@@ -157,17 +159,17 @@ def _varints(message: memoryview) -> list[int]:
 
 def _part(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
-        raise ValueError(f"the number {value} stands where a part of the file should")
+        raise ValueError(f"found the number {value} where a message was expected")
     return value
 
 
 def _whole(value: int | memoryview) -> int:
     if not isinstance(value, int):
-        raise ValueError("bytes stand where a number should")
+        raise ValueError("found bytes where a number was expected")
     return value
 
 
 def _text(value: int | memoryview | bytes) -> str:
     if isinstance(value, int):
-        raise ValueError(f"the number {value} stands where a text should")
+        raise ValueError(f"found the number {value} where text was expected")
     return bytes(value).decode()

@@ -1,7 +1,7 @@
 """The units' equations in standard ONNX ops (docs/design.md, section 1), op for op as in vcdeploy.reference.cells.
 
 Shapes: x, h, c, e [B, d]; m [B]; the weights of a step [G·d, d], gates stacked by rows. d is D, or the size of a
-prefix that covers every active dimension: past it the mask is 0, so both give the same numbers.
+prefix that covers every active dimension: past it the mask is 0, so both give the same result.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The values a mask needs, the same at every step: all but u, v, b are computed once, before the first."""
+    """The values a mask needs, the same at every step; all but u, v, b are computed once, before the first step."""
 
     u: str
     v: str
@@ -34,7 +34,7 @@ class Scheduler:
 
     @classmethod
     def prepare(cls, nodes: Nodes, u: str, v: str, b: str, sharpness: str, epsilon: str) -> "Scheduler":
-        """Everything takes the float type of u, so that one function serves float32 and float64."""
+        """Cast everything to the float type of u, so that one function serves float32 and float64."""
 
         def like(value: str) -> str:
             return nodes.add("CastLike", value, u)
@@ -69,35 +69,38 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix, gates stacked by rows; in int8 whole levels, in double, and what one is worth in each row."""
+    """A matrix, gates stacked by rows. In int8: integer levels, held as double, and the scale of each row."""
 
     values: str  # [R, C]
     scale: str = ""  # [R], in int8
 
     def each(self, change: Callable[[str], str]) -> "Matrix":
-        """The same change of its rows to both."""
+        """Apply the same change of rows to values and scale."""
         return Matrix(change(self.values), change(self.scale) if self.scale else "")
 
 
 @dataclass(frozen=True)
 class Vector:
-    """Vectors [..., D] in whole levels, in double, and what one is worth in each, [..., 1]."""
+    """Vectors [..., D] as integer levels, held as double, and the value of one level in each, [..., 1]."""
 
     levels: str
     unit: str
 
 
-Range = tuple[str, str]  # of vectors [..., D]: levels to one, and the value of a level, [..., 1] each
+Range = tuple[str, str]  # of vectors [..., D]: levels per unit, and the value of a level, [..., 1] each
 
 
 @dataclass(frozen=True)
 class Int8:
-    """The arithmetic of int8: products of whole numbers, and every operation rounded by itself, in float32, so that
-    each runtime gets the same bits (docs/design.md, section 2; activations.h of plugins/cpu). Values are scalars."""
+    """The int8 arithmetic: integer products, and every operation rounded separately in float32.
 
-    levels: str  # how many a range has
-    least_state: str  # the least range of a state, and that of an input
-    least_input: str
+    Each runtime thus gets the same bits (docs/design.md, section 2; plugins/cpu/kernels/activations.h). Values are
+    scalars.
+    """
+
+    levels: str  # per range
+    least_state: str  # smallest range of a state
+    least_input: str  # smallest range of an input
     half: str
     end: str  # where tanh is 1
     least: str  # -end
@@ -106,7 +109,7 @@ class Int8:
 
     @classmethod
     def prepare(cls, nodes: Nodes, levels: str) -> "Int8":
-        """levels: a number of any type."""
+        """Add the constants. levels: a number of any type."""
 
         def scalar(value: float) -> str:
             return nodes.constant(value, np.float32)
@@ -140,11 +143,11 @@ class Int8:
 
     @staticmethod
     def matrix(nodes: Nodes, wide: str) -> Matrix:
-        """Levels and scales of a float32 matrix [R, C]: those that a file stores, where wide is their product."""
+        """Levels and scales of a float32 matrix [R, C]; if it is the product of stored ones, exactly those."""
         least, steps, factor = (nodes.constant(value, np.float32) for value in (LEAST_RANGE, INT8_LEVELS, 2**7 + 1))
         largest = nodes.add("ReduceMax", nodes.add("Abs", wide), nodes.constant([1], np.int64))  # [R, 1]
         exact = nodes.add("Div", nodes.add("Max", largest, least), steps)
-        # All but the last seven bits: the product of the rest and a level is a float exactly.
+        # Drop the last seven bits, so that scale times level is exact in float32.
         scaled = nodes.add("Mul", exact, factor)
         scale = nodes.add("Sub", scaled, nodes.add("Sub", scaled, exact))
         levels = nodes.add("Round", nodes.add("Div", wide, scale))
@@ -157,7 +160,7 @@ class Int8:
         return nodes.add("Div", self.levels, reach), nodes.add("Div", reach, self.levels)
 
     def of_input(self, nodes: Nodes, x: str) -> Range:
-        """The range of xbar: that of all of x, whatever the mask leaves of it."""
+        """The range of xbar: that of all of x, regardless of the mask."""
         return self._range(nodes, x, self.least_input)
 
     def of_state(self, nodes: Nodes, h: str) -> Range:
@@ -170,13 +173,13 @@ class Int8:
 
     @staticmethod
     def product(nodes: Nodes, matrix: Matrix, vector: Vector) -> str:
-        """matrix [R, C] times vectors [..., C]: [..., R] float32. The sums are whole, and exact in any order."""
+        """matrix [R, C] times vectors [..., C]: [..., R] float32. The sums are integers, exact in any order."""
         sums = nodes.add("MatMul", vector.levels, nodes.add("Transpose", matrix.values, perm=[1, 0]))
         return nodes.add("Mul", nodes.add("Cast", sums, to=FLOAT), nodes.add("Mul", matrix.scale, vector.unit))
 
 
 def weights_of_step(nodes: Nodes, unit: str, U: Matrix, V: Matrix) -> list[Matrix]:
-    """The matrices a step multiplies by: VCGRU needs those of r and z apart from g's, the others U and V whole."""
+    """The matrices a step multiplies by: VCGRU needs r and z separate from g, the others use U and V whole."""
     if unit != "vcgru":
         return [U, V]
 
@@ -199,7 +202,7 @@ def advance(
     int8: Int8 | None = None,
     of_input: Range = ("", ""),
 ) -> list[str]:
-    """The state after a step: h, for VCLSTM h and c. of_input: what int8.of_input gave for all of x."""
+    """The state after a step: h, or h and c for VCLSTM. of_input: the result of int8.of_input for all of x."""
     h = state[0]
     hbar, xbar = nodes.add("Mul", e, h), nodes.add("Mul", e, x)
     of_state = int8.of_state(nodes, hbar) if int8 else ("", "")
@@ -219,9 +222,9 @@ def advance(
         return int8.tanh(nodes, x) if int8 else nodes.add("Tanh", x)
 
     def blend(e: str, new: str, old: str) -> str:
-        """e ⊙ new + (1 - e) ⊙ old, where e = 0 the very bits of old, whatever new is.
+        """e ⊙ new + (1 - e) ⊙ old; where e = 0, exactly the bits of old, whatever new is.
 
-        What is subtracted there is +0, which keeps -0; choosing old by Where would not: ONNX Runtime's loses its sign.
+        Subtracting +0 there keeps -0. Selecting old with Where would not: ONNX Runtime's loses the sign.
         """
         kept = nodes.add("Mul", nodes.add("Sub", scheduler.one, e), old)
         negated = nodes.add("Mul", nodes.add("Neg", e), new)

@@ -1,6 +1,6 @@
-"""CUDA for the GPU backends, over cuda-python: the device, memory, a stream, events, graphs. No kernel is here.
+"""CUDA for the GPU backends, through cuda-python: device, memory, streams, events and graphs. Contains no kernels.
 
-Not run on a GPU yet: the tests hold its names and arguments to the real cuda-python and run it on a stand-in.
+Not run on a GPU yet: the tests check its names and arguments against the real cuda-python and run it on a stand-in.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import DTypeLike, NDArray
 from vcdeploy import extras
 from vcdeploy.errors import VcdeployError
 
-NO_GPU = "an NVIDIA GPU and its driver are needed; `vcdeploy doctor` says what is here"
-NO_MEMORY = "its memory is full: end what else runs on the GPU, or take fewer sequences at once"
-OTHER_FAULT = "`vcdeploy gpu-check` tries all that needs a GPU, piece by piece"
+NO_GPU = "an NVIDIA GPU and its driver are needed; `vcdeploy doctor` shows what is installed"
+NO_MEMORY = "the GPU's memory is full: stop other processes on the GPU, or use fewer sequences at once"
+OTHER_FAULT = "`vcdeploy gpu-check` tests everything that needs a GPU, one part at a time"
 
 
 def _cudart() -> Any:
@@ -31,7 +31,7 @@ def _cudart() -> Any:
 
 
 def _call(function: Any, *arguments: Any) -> Any:
-    """What a function of cuda-python returns after its status: nothing, one value, or several."""
+    """Call a cuda-python function and check its status; returns its other results: None, one value or several."""
     status, *values = function(*arguments)
     if int(status) != 0:
         cudart = _cudart()
@@ -49,15 +49,15 @@ def _call(function: Any, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, and the CUDA it runs with. bandwidth: that of its memory by its data sheet, in bytes a second."""
+    """A GPU and its CUDA versions. bandwidth: nominal memory bandwidth in bytes/s."""
 
     name: str
-    capability: str  # such as 8.9
+    capability: str  # for example 8.9
     multiprocessors: int
     memory: int  # bytes
     l2: int  # bytes
     bandwidth: float
-    driver: str  # the newest CUDA that the driver runs
+    driver: str  # the newest CUDA version the driver supports
     runtime: str
 
     def to_json(self) -> dict[str, Any]:
@@ -65,10 +65,10 @@ class Device:
 
 
 def device() -> Device:
-    """The first GPU; an error where there is none."""
+    """The first GPU; raises an error if there is none."""
     cudart = _cudart()
     if not _call(cudart.cudaGetDeviceCount):
-        raise VcdeployError(f"CUDA finds no GPU here: {NO_GPU}")
+        raise VcdeployError(f"CUDA finds no GPU: {NO_GPU}")
     properties = _call(cudart.cudaGetDeviceProperties, 0)
     name = properties.name
     kinds = cudart.cudaDeviceAttr
@@ -80,7 +80,7 @@ def device() -> Device:
         multiprocessors=int(properties.multiProcessorCount),
         memory=int(properties.totalGlobalMem),
         l2=int(properties.l2CacheSize),
-        bandwidth=2e3 * clock * width / 8,  # two transfers a clock
+        bandwidth=2e3 * clock * width / 8,  # two transfers per clock
         driver=_version(_call(cudart.cudaDriverGetVersion)),
         runtime=_version(_call(cudart.cudaRuntimeGetVersion)),
     )
@@ -91,7 +91,7 @@ def _version(number: int) -> str:
 
 
 def fault() -> str | None:
-    """Why no GPU can be used from here; None where one can."""
+    """Why no GPU can be used; None if one can."""
     try:
         device()
     except VcdeployError as error:
@@ -102,7 +102,7 @@ def fault() -> str | None:
 
 
 class Memory:
-    """Bytes of the GPU, or, pinned, of the host; freed with the object."""
+    """GPU memory or, if pinned, host memory; freed with the object."""
 
     def __init__(self, size: int, pinned: bool = False) -> None:
         cudart = _cudart()
@@ -112,19 +112,19 @@ class Memory:
         self.address = int(_call(cudart.cudaMallocHost if pinned else cudart.cudaMalloc, self.size))
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Pinned memory as an array, from its beginning."""
+        """An array view of pinned memory, from its beginning."""
         kind = np.dtype(dtype)
         raw: Any = (ctypes.c_byte * (prod(shape) * kind.itemsize)).from_address(self.address)
         return np.frombuffer(raw, kind).reshape(shape)
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):
-            with suppress(Exception):  # the driver may be gone already, when Python ends
+            with suppress(Exception):  # at interpreter exit the driver may already be gone
                 self._free(self.address)
 
 
 class Stream:
-    """Work in order, on a stream of its own."""
+    """A CUDA stream: its work runs in order."""
 
     def __init__(self) -> None:
         cudart = _cudart()
@@ -133,7 +133,7 @@ class Stream:
         self.handle = int(self._stream)
 
     def copy(self, to: int, origin: int, size: int) -> None:
-        """`size` bytes from address to address, each on the host (pinned) or on the GPU."""
+        """Copy `size` bytes between addresses, each on the host (pinned) or on the GPU."""
         _call(
             self._cudart.cudaMemcpyAsync, to, origin, size, self._cudart.cudaMemcpyKind.cudaMemcpyDefault, self._stream
         )
@@ -142,19 +142,19 @@ class Stream:
         _call(self._cudart.cudaMemsetAsync, address, 0, size, self._stream)
 
     def wait(self) -> None:
-        """Until all of it is done."""
+        """Wait until all work on the stream is done."""
         _call(self._cudart.cudaStreamSynchronize, self._stream)
 
     @contextmanager
     def captured(self) -> Iterator[list[Graph]]:
-        """What is put on the stream inside is not run, but becomes a graph; the list holds it afterwards."""
+        """Capture work put on the stream as a graph instead of running it; the list holds the graph afterwards."""
         cudart, made = self._cudart, list[Graph]()
         mode = cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         _call(cudart.cudaStreamBeginCapture, self._stream, mode)
         try:
             yield made
         except BaseException:
-            with suppress(VcdeployError):  # the capture has failed, and this says so once more
+            with suppress(VcdeployError):  # the capture has failed; this would report it again
                 _call(cudart.cudaStreamEndCapture, self._stream)
             raise
         graph = _call(cudart.cudaStreamEndCapture, self._stream)
@@ -170,7 +170,7 @@ class Stream:
 
 
 class Graph:
-    """Work that was captured, to be launched as one."""
+    """Captured work, launched as one unit."""
 
     def __init__(self, executable: Any, stream: Stream) -> None:
         self._executable, self._stream = executable, stream
@@ -184,10 +184,10 @@ class Graph:
 
 
 class Stopwatch:
-    """The GPU's own clock: the time between two events on a stream."""
+    """A GPU timer: the time between two events on a stream."""
 
     def __init__(self, handle: int) -> None:
-        """handle: of the stream whose work is timed."""
+        """handle: the stream to time."""
         cudart = _cudart()
         self._cudart, self._stream = cudart, handle
         self._begin, self._end = (_call(cudart.cudaEventCreate) for _ in range(2))
@@ -199,7 +199,7 @@ class Stopwatch:
         _call(self._cudart.cudaEventRecord, self._end, self._stream)
 
     def nanoseconds(self) -> int:
-        """From begin to end; waits for the end."""
+        """Time from begin to end; waits for the end."""
         _call(self._cudart.cudaEventSynchronize, self._end)
         return round(_call(self._cudart.cudaEventElapsedTime, self._begin, self._end) * 1e6)
 
@@ -211,7 +211,10 @@ class Stopwatch:
 
 
 def copy_bandwidth(size: int, seconds: float) -> float:
-    """Bytes a second, read and written, of copies within the GPU that touch `size` bytes; for about so long."""
+    """Bandwidth of copies within the GPU that touch `size` bytes, read plus written, in bytes/s.
+
+    Measured for at least `seconds`.
+    """
     half = max(size // 2, 1)
     one, other, stream = Memory(half), Memory(half), Stream()
     watch, rounds = Stopwatch(stream.handle), 4

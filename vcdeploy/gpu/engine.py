@@ -1,6 +1,6 @@
-"""Building a TensorRT engine: from the plugin graph to a plan with the plugin inside.
+"""Builds a TensorRT engine from the plugin graph: a plan with the plugin inside.
 
-Not run on a GPU yet: the tests hold its names and arguments to the real TensorRT 11 and run it on a stand-in.
+Not run on a GPU yet: the tests check its names and arguments against the real TensorRT 11 and run it on a stand-in.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from vcdeploy.gpu import plugin_files
 from vcdeploy.gpu.tensorrt import collecting_logger, create, import_tensorrt
 from vcdeploy.spec import UNITS, is_variable
 
-Range = tuple[int, int, int]  # the least, the one to be fast at, the most
+Range = tuple[int, int, int]  # minimum, the size to optimize for, maximum
 STEPS: Range = (1, 64, 512)
 BATCH: Range = (1, 1, 16)
 
 
 @dataclass(frozen=True)
 class Built:
-    """plan: the engine. timing: what the build measured, for the next one."""
+    """The result of a build. plan: the engine. timing: the timing cache, for the next build."""
 
     plan: bytes
     timing: bytes
@@ -30,14 +30,14 @@ class Built:
 
 
 def read_range(text: str, option: str) -> Range:
-    """MIN:OPT:MAX."""
+    """Parse MIN:OPT:MAX."""
     try:
         least, best, most = (int(part) for part in text.split(":"))
     except ValueError:
         least, best, most = 0, 0, 0
     if not 1 <= least <= best <= most:
         raise VcdeployError(
-            f"{option} {text!r} is no range: give MIN:OPT:MAX with 1 <= MIN <= OPT <= MAX, such as 1:64:512"
+            f"{option} {text!r} is not a range: give MIN:OPT:MAX with 1 <= MIN <= OPT <= MAX, such as 1:64:512"
         )
     return least, best, most
 
@@ -45,9 +45,10 @@ def read_range(text: str, option: str) -> Range:
 def build_engine(
     graph: bytes, config: dict[str, Any], steps: Range, batch: Range, plugin: Path | None, timing: bytes = b""
 ) -> Built:
-    """graph: the content of the plugin graph, whose description is config. plugin: the library of the ops.
+    """Build the engine of a plugin graph.
 
-    timing: the measurements of an earlier build, or nothing.
+    graph: the serialized plugin graph. config: the model's configuration. plugin: the library of the ops.
+    timing: the timing cache of an earlier build, or empty.
     """
     trt = import_tensorrt()
     logger = collecting_logger(trt)
@@ -64,14 +65,14 @@ def build_engine(
     _check_plugin_layers(trt, network, config["layers"] if variable else 0)
 
     settings = builder.create_builder_config()
-    settings.clear_flag(trt.BuilderFlag.TF32)  # products of float32 are float32's
+    settings.clear_flag(trt.BuilderFlag.TF32)  # float32 products stay in float32
     if variable:
         settings.plugins_to_serialize = [str(plugin)]
     rows = config["layers"] * UNITS[config["unit"]].state_rows
     for T in ((1, 1, 1), steps):
         _add_profile(builder, settings, T, batch, rows, config["dim"])
     cache = settings.create_timing_cache(timing)
-    if cache is None or not settings.set_timing_cache(cache, False):  # made by another version, or on another GPU
+    if cache is None or not settings.set_timing_cache(cache, False):  # from another version or another GPU
         cache = settings.create_timing_cache(b"")
         settings.set_timing_cache(cache, False)
     plan = builder.build_serialized_network(network, settings)
@@ -82,22 +83,22 @@ def build_engine(
 
 def _load_plugin(builder: Any, op: str, plugin: Path | None, logger: Any) -> None:
     if plugin is None:
-        raise VcdeployError(f"the engine needs the TensorRT plugin, which is not here: {plugin_files.HOW_TO_BUILD}")
+        raise VcdeployError(f"the engine needs the TensorRT plugin, which is not built: {plugin_files.HOW_TO_BUILD}")
     registry = builder.get_plugin_registry()
-    # Where the library is registered already, loading it anew fails, and the creator is there.
+    # If the library is already registered, loading it again fails, but the creator is available.
     registry.load_library(str(plugin))
     if registry.get_creator(op, "1", "") is None:
         raise VcdeployError(f"TensorRT can't load the plugin {plugin}: {logger.said()}; {plugin_files.HOW_TO_BUILD}")
 
 
 def _check_plugin_layers(trt: Any, network: Any, wanted: int) -> None:
-    """Every layer of the model must be ours: otherwise TensorRT would run something else, and silently."""
+    """Check that every layer became a plugin layer; otherwise TensorRT would silently run something else."""
     layers = (network.get_layer(number) for number in range(network.num_layers))
     found = sum(layer.type == trt.LayerType.PLUGIN_V3 for layer in layers)
     if found != wanted:
         raise VcdeployError(
-            f"TensorRT {trt.__version__} made {found} plugin layers of the model's {wanted}: it would compute densely. "
-            "Nothing was built; please report it as a fault of vcdeploy"
+            f"TensorRT {trt.__version__} created {found} plugin layers for the model's {wanted}: it would compute "
+            "densely. Nothing was built; please report it as a bug in vcdeploy"
         )
 
 
@@ -106,4 +107,4 @@ def _add_profile(builder: Any, settings: Any, steps: Sequence[int], batch: Seque
     profile.set_shape("tokens", *zip(steps, batch, strict=True))
     profile.set_shape("state", *((rows, B, dim) for B in batch))
     if settings.add_optimization_profile(profile) < 0:
-        raise VcdeployError(f"TensorRT refuses the profile of {list(steps)} steps and {list(batch)} sequences")
+        raise VcdeployError(f"TensorRT rejects the profile of {list(steps)} steps and {list(batch)} sequences")

@@ -1,4 +1,4 @@
-"""A TensorRT plan in a bundle: the files, what the manifest says of it, and whether it fits this machine."""
+"""The TensorRT plan of a bundle: its files, its manifest section, and whether it fits this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 MODEL, MANIFEST = "model.onnx", "manifest.json"
 GRAPH = "model-tensorrt.onnx"  # what the engine is built from: the ops as plugin nodes, without function bodies
 PLAN, TIMING = "model.plan", "timing.cache"
-SECTION = "tensorrt"  # of the manifest
+SECTION = "tensorrt"  # key in the manifest
 
 
 def rebuild_command(folder: Path) -> str:
-    """What makes the engine of a bundle on the machine that is to run it."""
+    """The command that builds the engine of a bundle on the machine that will run it."""
     return f"vcdeploy export {shlex.quote(str(folder))} --trt"
 
 
@@ -34,31 +34,31 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise TypeError("its parts are of the wrong kind")
     except OSError as error:
         raise VcdeployError(
-            f"{folder} has no {MANIFEST} ({error.strerror or error}): it is no bundle of `vcdeploy export --trt`"
+            f"{folder} has no {MANIFEST} ({error.strerror or error}): it is not a bundle of `vcdeploy export --trt`"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VcdeployError(
-            f"{path} says nothing of TensorRT ({error}): make the bundle with `vcdeploy export MODEL --trt`"
+            f"{path} has no valid TensorRT section ({error}): create the bundle with `vcdeploy export MODEL --trt`"
         ) from error
     return dict(manifest)
 
 
 def read_checked(folder: Path, manifest: dict[str, Any], name: str) -> bytes:
-    """A file of a bundle, which must be the one its manifest tells of."""
+    """A file of a bundle, which must match its manifest."""
     path = folder / name
     ways = {PLAN: f"run {rebuild_command(folder)}", plugin_files.CORE: plugin_files.HOW_TO_BUILD}
-    mend = ways.get(name, "make the bundle anew with `vcdeploy export CHECKPOINT --trt`")
+    fix = ways.get(name, "create the bundle again with `vcdeploy export CHECKPOINT --trt`")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise VcdeployError(f"cannot read {path} ({error.strerror or error}): {mend}") from error
+        raise VcdeployError(f"cannot read {path} ({error.strerror or error}): {fix}") from error
     if (manifest["files"].get(name) or {}).get("sha256") != hashlib.sha256(content).hexdigest():
-        raise VcdeployError(f"{path} is not the file that {MANIFEST} tells of: {mend}")
+        raise VcdeployError(f"{path} does not match {MANIFEST}: {fix}")
     return content
 
 
 def read_plan(folder: Path, device: Device, tensorrt: str) -> tuple[bytes, dict[str, Any]]:
-    """The plan and its record; an error, with the command that builds it anew, where it is not for this machine."""
+    """The plan and its manifest section; raises an error with the rebuild command if it is not for this machine."""
     manifest = read_manifest(folder)
     record = manifest[SECTION].get("plan")
     if record is None:
@@ -68,7 +68,7 @@ def read_plan(folder: Path, device: Device, tensorrt: str) -> tuple[bytes, dict[
     for key, value in here.items():
         if record.get(key) != value:
             raise VcdeployError(
-                f"the engine in {folder} was built for {words[key]} {record.get(key)}, and this machine has {value}: "
+                f"the engine in {folder} was built for {words[key]} {record.get(key)}, but this machine has {value}: "
                 f"run {rebuild_command(folder)}"
             )
     read_checked(folder, manifest, GRAPH)

@@ -1,4 +1,4 @@
-"""Compiling the TensorRT plugin on the user's machine: what that needs, where it is looked for, and the build."""
+"""Compiles the TensorRT plugin on the user's machine: finds the toolchain and runs the build."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vcdeploy.gpu import plugin_files
 HEADER = "NvInfer.h"
 PREFIXES = ("/usr", "/usr/local", "/usr/local/tensorrt", "/usr/local/TensorRT", "/opt/tensorrt", "/usr/src/tensorrt")
 PIP_CUDA = "nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl nvidia-nvvm"
-SHOWN = 20  # lines of a build that failed
-PATIENCE = 3600.0  # seconds
+SHOWN = 20  # lines shown of a failed build
+PATIENCE = 3600.0  # timeout in seconds
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What a build uses. nvinfer: the folder of libnvinfer, which only the self-registering library needs."""
+    """The tools of a build. nvinfer: the folder of libnvinfer, which only the self-registering library needs."""
 
     nvcc: Path
     cmake: Path
@@ -34,7 +34,7 @@ class Toolchain:
 
 
 def find_toolchain() -> Toolchain:
-    """What is here; an error that names everything that is not, with the command that brings it."""
+    """The installed toolchain; raises an error that lists everything missing, with the command to install it."""
     nvcc, cmake, headers = find_nvcc(), find_cmake(), find_headers()
     missing = []
     if nvcc is None:
@@ -55,7 +55,7 @@ def find_toolchain() -> Toolchain:
 
 
 def find_nvcc() -> Path | None:
-    """$CUDACXX, PATH, $CUDA_HOME, $CUDA_PATH, /usr/local/cuda, or the pip packages of CUDA."""
+    """Find nvcc: $CUDACXX, PATH, $CUDA_HOME, $CUDA_PATH, /usr/local/cuda, or the pip packages of CUDA."""
     if named := os.environ.get("CUDACXX"):
         return _named(Path(named), "CUDACXX", "nvcc")
     if found := shutil.which("nvcc"):
@@ -75,14 +75,14 @@ def find_cmake() -> Path | None:
 
 
 def find_headers() -> Path | None:
-    """$TENSORRT_INCLUDE_DIR, or the usual folders."""
+    """Find TensorRT's headers: $TENSORRT_INCLUDE_DIR, or the usual folders."""
     if named := os.environ.get("TENSORRT_INCLUDE_DIR"):
         return _named(Path(named) / HEADER, "TENSORRT_INCLUDE_DIR", HEADER).parent
     return next((folder for folder in _in_prefixes("include") if (folder / HEADER).is_file()), None)
 
 
 def find_nvinfer() -> Path | None:
-    """$TENSORRT_LIBRARY_DIR, the pip packages of TensorRT, or the usual folders."""
+    """Find libnvinfer's folder: $TENSORRT_LIBRARY_DIR, the pip packages of TensorRT, or the usual folders."""
     if named := os.environ.get("TENSORRT_LIBRARY_DIR"):
         found = next(Path(named).glob("libnvinfer.so*"), Path(named) / "libnvinfer.so")
         return _named(found, "TENSORRT_LIBRARY_DIR", "libnvinfer.so").parent
@@ -92,12 +92,12 @@ def find_nvinfer() -> Path | None:
 
 def _named(path: Path, variable: str, what: str) -> Path:
     if not path.exists():
-        raise VcdeployError(f"{variable} is {os.environ[variable]}, and there is no {what}: unset it, or correct it")
+        raise VcdeployError(f"{variable} is {os.environ[variable]}, but there is no {what}: unset or correct it")
     return path
 
 
 def _in_prefixes(kind: str) -> Iterator[Path]:
-    """The folders of that kind, "include" or "lib"; Debian has one for each architecture."""
+    """The usual folders of a kind, "include" or "lib"; Debian has one per architecture."""
     for prefix in PREFIXES:
         yield Path(prefix) / kind / f"{platform.machine()}-linux-gnu"
         yield Path(prefix) / kind
@@ -109,29 +109,29 @@ def _package_folders(module: str) -> list[Path]:
 
 
 def read_architectures(text: str) -> str:
-    """A list of GPU architectures, as CMake wants it."""
+    """Convert a list of GPU architectures to CMake's format."""
     parts = [part.strip() for part in re.split("[,;]", text)]
     if parts == ["native"]:
         return "native"
     for part in parts:
         if not re.fullmatch(r"\d{2,3}[af]?(-real|-virtual)?", part):
             raise VcdeployError(
-                f"--arch {text!r} has {part!r}, which is no architecture: give compute capabilities without the dot, "
-                "such as 89 or 80,90, or native for the GPUs of this machine"
+                f"--arch {text!r} has {part!r}, which is not an architecture: give compute capabilities without the "
+                "dot, such as 89 or 80,90, or native for the GPUs of this machine"
             )
     return ";".join(parts)
 
 
 def build(architectures: str | None, tell: Callable[[str], None]) -> Path:
-    """Compile, and put the libraries where they are looked for; the plugin's path. tell: gets a line on what happens.
+    """Compile and install the libraries; returns the plugin's path. tell: receives progress messages.
 
-    architectures: such as "89" or "80,90", or "native"; None for all that nvcc knows.
+    architectures: such as "89" or "80,90", or "native"; None for all that nvcc supports.
     """
     wanted = None if architectures is None else read_architectures(architectures)
     tools, folder = find_toolchain(), plugin_files.built_folder()
     tell(f"nvcc {tools.nvcc}, TensorRT's headers {tools.headers}, cmake {tools.cmake}")
     if tools.nvinfer is None:
-        tell(f"without libnvinfer, which is not here: {plugin_files.REGISTERING} is left out")
+        tell(f"libnvinfer not found: {plugin_files.REGISTERING} is left out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
@@ -142,14 +142,14 @@ def build(architectures: str | None, tell: Callable[[str], None]) -> Path:
                 _run(command, folder / "build.log")
             if not (made / plugin_files.CORE).is_file():
                 raise VcdeployError(
-                    f"the build ended well, and made no {plugin_files.CORE}: see {folder / 'build.log'}"
+                    f"the build succeeded but produced no {plugin_files.CORE}: see {folder / 'build.log'}"
                 )
-            # The plugin first: the other library is linked with it.
+            # The plugin first: the other library links against it.
             for name in (plugin_files.CORE, plugin_files.REGISTERING):
                 if (made / name).is_file():
                     os.replace(made / name, folder / name)
                 elif tools.nvinfer is not None:
-                    tell(f"{name} is left out: libnvinfer in {tools.nvinfer} is of another major than the headers")
+                    tell(f"{name} is left out: libnvinfer in {tools.nvinfer} and the headers differ in major version")
     except OSError as error:
         raise VcdeployError(f"could not write {error.filename or folder}: {error.strerror or error}") from error
     return folder / plugin_files.CORE
@@ -173,17 +173,17 @@ def _commands(tools: Toolchain, architectures: str | None, build: Path, made: Pa
 
 
 def _run(command: list[str], log: Path) -> None:
-    """Run it; where it fails, an error with the last lines it said and the file that has all of them."""
+    """Run a command; if it fails, raise an error with its last lines of output and the path of the log."""
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=PATIENCE
         )
     except subprocess.TimeoutExpired as error:
         raise VcdeployError(
-            f"{' '.join(command[:2])} was still at it after {PATIENCE:.0f} s, and was stopped"
+            f"{' '.join(command[:2])} did not finish within {PATIENCE:.0f} s and was stopped"
         ) from error
     with log.open("a") as file:
         file.write(done.stdout)
     if done.returncode:
         said = "\n".join(done.stdout.rstrip().splitlines()[-SHOWN:])
-        raise VcdeployError(f"the plugin did not compile; all of it is in {log}, its end is:\n{said}")
+        raise VcdeployError(f"the plugin did not compile; the full log is {log}, its last lines are:\n{said}")

@@ -1,4 +1,4 @@
-"""The TensorRT plugin (plugins/tensorrt): where its libraries are, from the package or from `vcdeploy plugin build`."""
+"""Locates the libraries of the TensorRT plugin (plugins/tensorrt), packaged or built by `vcdeploy plugin build`."""
 
 import hashlib
 import os
@@ -10,23 +10,23 @@ from vcdeploy import __version__
 from vcdeploy.errors import VcdeployError
 
 CORE = "libvcdeploy_tensorrt.so"
-REGISTERING = "libvcdeploy_tensorrt_register.so"  # the same creators, registered when it is loaded
-HOW_TO_BUILD = "run `vcdeploy plugin build`, which says what it needs"
+REGISTERING = "libvcdeploy_tensorrt_register.so"  # the same creators, registered on load
+HOW_TO_BUILD = "run `vcdeploy plugin build`, which lists what it needs"
 
 
 def sources() -> Path:
-    """The plugin's sources, which the package always carries."""
+    """The plugin's sources, which the package always includes."""
     package = _package()
     if package is not None and (package / "plugins" / "tensorrt" / "CMakeLists.txt").is_file():
         return package / "plugins" / "tensorrt"
     raise VcdeployError(
-        "the sources of the TensorRT plugin are not in this installation of vcdeploy: install it again, "
+        "the sources of the TensorRT plugin are not in this installation of vcdeploy: reinstall it; "
         "`vcdeploy doctor` says how"
     )
 
 
 def built_folder() -> Path:
-    """Where `vcdeploy plugin build` puts the libraries: a folder of the user's cache, another for other sources."""
+    """The folder `vcdeploy plugin build` installs to: in the user's cache, one per version of the sources."""
     root = sources()
     digest = hashlib.sha256()
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
@@ -36,9 +36,9 @@ def built_folder() -> Path:
 
 
 def library(name: str = CORE) -> Path | None:
-    """A library of the plugin; None where there is none. What this machine built goes before what came along."""
+    """The path of a plugin library, or None. One built on this machine takes precedence over the packaged one."""
     folders = []
-    with suppress(VcdeployError):  # without sources nothing was built from them
+    with suppress(VcdeployError):  # without sources there is no build of them
         folders.append(built_folder())
     if (package := _package()) is not None:
         folders.append(package)
@@ -46,6 +46,6 @@ def library(name: str = CORE) -> Path | None:
 
 
 def _package() -> Path | None:
-    """The folder that holds the native module, and with it what CMake installed."""
+    """The folder of the native module and the other files CMake installed."""
     native = find_spec("vcdeploy._native")
     return None if native is None or native.origin is None else Path(native.origin).parent

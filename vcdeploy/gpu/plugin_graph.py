@@ -1,8 +1,8 @@
-"""An exported model as TensorRT builds it: the ops as plugin nodes, without function bodies.
+"""The variant of an exported model for TensorRT: ops as plugin nodes, without function bodies.
 
-Without a body nothing but the plugin can run an op. U and V stored in float16 reach it as they are: a network of
-TensorRT 11 is strongly typed, and half precision must be in the tensors' types. Everything else stays float32. The
-domain is the one that ONNX Runtime's TensorRT provider asks for; TensorRT itself looks at the op type alone.
+Without a body, only the plugin can run an op. U and V stored in float16 are passed to it unchanged: networks in
+TensorRT 11 are strongly typed, so half precision must be in the tensor types. Everything else stays float32. The
+domain is the one that ONNX Runtime's TensorRT provider expects; TensorRT itself uses only the op type.
 """
 
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -12,11 +12,11 @@ from vcdeploy.format.functions import DOMAIN, OP_VERSION, check, used_ops
 from vcdeploy.spec import TENSORRT_PRECISIONS
 
 PLUGIN_DOMAIN = "trt.plugins"
-MATRICES = (2, 3)  # the places of U and V among the op's inputs
+MATRICES = (2, 3)  # indices of U and V among the op's inputs
 
 
 def plugin_graph(model: ModelProto) -> ModelProto:
-    """The variant of a model for TensorRT; the model itself stays as it is. One without our ops is copied."""
+    """The variant of a model for TensorRT; the model itself is not changed. A model without our ops is copied."""
     variant = ModelProto()
     variant.CopyFrom(model)
     if not used_ops(model):
@@ -40,7 +40,7 @@ def plugin_graph(model: ModelProto) -> ModelProto:
 
 
 def _narrow(value: str, makers: dict[str, NodeProto], types: dict[str, int]) -> str:
-    """The initializer behind a matrix: itself, or what was stored in float16 and is cast in the graph."""
+    """The initializer behind a matrix: the value itself, or the float16 tensor that the graph casts."""
     maker = makers.get(value)
     if maker is None:
         return value
@@ -48,14 +48,14 @@ def _narrow(value: str, makers: dict[str, NodeProto], types: dict[str, int]) -> 
     if stored != TensorProto.FLOAT16:
         precisions = " or ".join(TENSORRT_PRECISIONS)
         raise VcdeployError(
-            f"the TensorRT plugin takes matrices in {precisions}, and {value} is stored otherwise: "
+            f"the TensorRT plugin takes matrices in {precisions}, but {value} is stored differently: "
             f"export with --precision {precisions}"
         )
     return str(maker.input[0])
 
 
 def _drop_unused(model: ModelProto) -> None:
-    """Take out the casts that nothing reads any more."""
+    """Remove casts whose output is no longer used."""
     read = {name for node in model.graph.node for name in node.input} | {each.name for each in model.graph.output}
     kept = [node for node in model.graph.node if node.op_type != "Cast" or set(node.output) & read]
     del model.graph.node[:]

@@ -1,6 +1,6 @@
 """ONNX Runtime on a GPU: its CUDA provider with the function body, its TensorRT provider with our plugin.
 
-ONNX Runtime takes the CPU where a provider can't be had, and says so at most in a warning. Here that is an error.
+ONNX Runtime falls back to the CPU if a provider is unavailable, with a warning at most. Here that is an error.
 
 Not run on a GPU yet: the tests run it on a stand-in.
 """
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
 RECORD = "session.record_ep_graph_assignment_info"
-HEAVY = {"Scan", "If", "RNN", "GRU", "LSTM", "VCRNN", "VCGRU", "VCLSTM"}  # what must not run anywhere else
+HEAVY = {"Scan", "If", "RNN", "GRU", "LSTM", "VCRNN", "VCGRU", "VCLSTM"}  # ops that must run on the provider
 
 
 def provider_fault(provider: str) -> str | None:
-    """Why this ONNX Runtime has no such provider at all; None where it has."""
+    """Why the installed ONNX Runtime lacks a provider; None if it has it."""
     import onnxruntime
 
     available = onnxruntime.get_available_providers()
     if provider in available:
         return None
     return (
-        f"ONNX Runtime {onnxruntime.__version__} here has no {provider} (it has {', '.join(available)}): "
-        f"{extras.install_command('tensorrt')}, in an environment without the CPU's onnxruntime"
+        f"the installed ONNX Runtime {onnxruntime.__version__} has no {provider} (it has {', '.join(available)}): "
+        f"{extras.install_command('tensorrt')}, in an environment without the CPU-only onnxruntime"
     )
 
 
 class CudaModel(OnnxRuntimeModel):
-    """A file as it is, with the CUDA provider: variable units as function bodies, dense ones with cuDNN."""
+    """A model file on the CUDA provider: variable units run as function bodies, dense ones with cuDNN."""
 
     provider = CUDA
 
@@ -55,12 +55,12 @@ class CudaModel(OnnxRuntimeModel):
 
     def _cuda_options(self) -> dict[str, str]:
         self.stream = cuda.Stream()
-        # float32 is float32; and what is on this stream can be timed from outside.
+        # Without TF32, float32 stays float32. Work on a stream of our own can be timed from outside.
         return {"device_id": "0", "use_tf32": "0", "user_compute_stream": str(self.stream.handle)}
 
     @property
     def detail(self) -> str:
-        """The provider that runs, and the form."""
+        """The provider in use, and the form."""
         return f"{self.provider.removesuffix('ExecutionProvider')} provider, {self.form}{self._placed}"
 
     def _session_on_gpu(self, content: bytes, threads: int, providers: list[tuple[str, dict[str, str]]]) -> Any:
@@ -68,31 +68,31 @@ class CudaModel(OnnxRuntimeModel):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        options.log_severity_level = 3  # errors only; they come as exceptions
+        options.log_severity_level = 3  # errors only; they are raised as exceptions
         options.add_session_config_entry(RECORD, "1")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what they tell of is an error below
+                warnings.simplefilter("ignore")  # fallbacks are an error below
                 session = onnxruntime.InferenceSession(content, options, providers=providers)
             session.disable_fallback()
-        except Exception as error:  # its errors have no common type of their own
+        except Exception as error:  # its errors have no common type
             reason = str(error).strip().splitlines()[0]
             raise VcdeployError(
                 f"ONNX Runtime {onnxruntime.__version__} can't load {self.name} with {self.provider}: {reason}: "
-                f"{EXPORT_AGAIN}, or take another backend"
+                f"{EXPORT_AGAIN}, or use another backend"
             ) from error
         running = session.get_providers()
         if not running or running[0] != self.provider:
             raise VcdeployError(
-                f"ONNX Runtime {onnxruntime.__version__} could not start {self.provider} and took "
-                f"{', '.join(running)} instead: its CUDA, cuDNN or TensorRT libraries don't fit; `vcdeploy doctor` "
-                "says what is here"
+                f"ONNX Runtime {onnxruntime.__version__} could not start {self.provider} and used "
+                f"{', '.join(running)} instead: its CUDA, cuDNN or TensorRT libraries do not match; `vcdeploy doctor` "
+                "shows what is installed"
             )
         self._placed = self._check_places(session)
         return session
 
     def _check_places(self, session: Any) -> str:
-        """How many nodes run on the provider, for detail; an error where one that matters does not."""
+        """The number of nodes on the provider, for detail; raises an error if a heavy op runs elsewhere."""
         if not hasattr(session, "get_provider_graph_assignment_info"):  # before ONNX Runtime 1.24
             return ""
         places = [
@@ -102,13 +102,13 @@ class CudaModel(OnnxRuntimeModel):
         ]
         for place, op in places:
             if op in HEAVY and place != self.provider:
-                raise VcdeployError(f"ONNX Runtime runs {op} on {place}, not on {self.provider}: take another backend")
+                raise VcdeployError(f"ONNX Runtime runs {op} on {place}, not on {self.provider}: use another backend")
         there = sum(place == self.provider for place, _ in places)
         return f", {there} of {len(places)} nodes"
 
 
 class TensorRtProviderModel(CudaModel):
-    """The plugin graph with the TensorRT provider, which builds an engine when the model is loaded."""
+    """The plugin graph on the TensorRT provider, which builds an engine when the model is loaded."""
 
     provider = TENSORRT
 
@@ -124,7 +124,7 @@ class TensorRtProviderModel(CudaModel):
             library = plugin_files.library(plugin_files.REGISTERING)
             if library is None:
                 raise VcdeployError(
-                    f"ONNX Runtime's TensorRT provider needs {plugin_files.REGISTERING}, which is not here; with "
+                    f"ONNX Runtime's TensorRT provider needs {plugin_files.REGISTERING}, which is not built; with "
                     f"libnvinfer installed, {plugin_files.HOW_TO_BUILD}"
                 )
             form, content = "plugin", plugin_graph(model).SerializeToString()

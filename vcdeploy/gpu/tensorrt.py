@@ -1,10 +1,10 @@
-"""The TensorRT backend: an engine of `vcdeploy export --trt` behind the common interface.
+"""The TensorRT backend: runs an engine of `vcdeploy export --trt` behind the common interface.
 
-The state stays on the GPU from step to step. A decoding step is one CUDA graph: the token in, the engine, the new state
-over the old one, logits and m out. The logits come to the host because the draw is made there: the same seed gives the
-same text on every backend.
+The state stays on the GPU between steps. A decoding step is one CUDA graph: copy the token in, run the engine, copy the
+new state over the old one, copy logits and m out. Sampling is done on the host, so that the same seed gives the same
+text on every backend.
 
-Not run on a GPU yet: the tests hold its names and arguments to the real TensorRT 11 and run it on a stand-in.
+Not run on a GPU yet: the tests check its names and arguments against the real TensorRT 11 and run it on a stand-in.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from vcdeploy.spec import UNITS, is_variable
 if TYPE_CHECKING:
     from vcdeploy.vocabulary import Vocabulary
 
-STEP, SEQUENCE = 0, 1  # the optimisation profiles: T = 1, and T as the export's --steps has it
+STEP, SEQUENCE = 0, 1  # the optimisation profiles: T = 1, and the range of T set by --steps at export
 INPUTS, OUTPUTS = ("tokens", "state"), ("logits", "state_out", "compute")
 TYPES = {"tokens": np.int64, "state": np.float32, "logits": np.float32, "state_out": np.float32, "compute": np.float32}
-SHOWN = 3  # of TensorRT's own errors
+SHOWN = 3  # number of TensorRT's errors in a message
 
 Shape = tuple[int, ...]
 
@@ -44,7 +44,7 @@ def import_tensorrt() -> Any:
 
 
 def collecting_logger(trt: Any) -> Any:
-    """A logger that prints nothing and keeps what TensorRT calls an error, in `errors`."""
+    """A logger that prints nothing and collects TensorRT's errors in `errors`."""
 
     class Logger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -56,30 +56,30 @@ def collecting_logger(trt: Any) -> Any:
                 self.errors.append(msg.strip())
 
         def said(self) -> str:
-            """The first errors, for a message: the others mostly follow from them."""
-            return "; ".join(dict.fromkeys(self.errors[:SHOWN])) or "it said nothing"
+            """The first errors, for a message; later ones mostly follow from them."""
+            return "; ".join(dict.fromkeys(self.errors[:SHOWN])) or "no error message"
 
     return Logger()
 
 
 def create(kind: Any, logger: Any, version: str) -> Any:
-    """TensorRT's Builder or Runtime."""
+    """Create TensorRT's Builder or Runtime."""
     try:
         return kind(logger)
-    except TypeError as error:  # pybind11's word for a null pointer
+    except TypeError as error:  # how pybind11 reports a null pointer
         raise VcdeployError(f"TensorRT {version} can't start here ({logger.said()}): {cuda.NO_GPU}") from error
 
 
 @dataclass
 class _Reading:
-    """One sequence of calls; state: where it stands, [S, B, D], while the GPU holds another's. None is zeros."""
+    """One sequence of calls. state: its state [S, B, D] while the GPU holds another's; None is zeros."""
 
     batch: int
     state: NDArray[np.float32] | None = None
 
 
 class _Lane:
-    """An execution context on one optimisation profile, and its tensors on the GPU and, pinned, on the host."""
+    """An execution context for one optimisation profile, with its tensors on the GPU and pinned on the host."""
 
     def __init__(self, engine: Any, profile: int, stream: cuda.Stream) -> None:
         self.context, self._stream = engine.create_execution_context(), stream
@@ -94,7 +94,7 @@ class _Lane:
         self._sizes: dict[str, int] = {}
 
     def take(self, T: int, B: int, shapes: Mapping[str, Shape], states: Mapping[str, cuda.Memory]) -> None:
-        """Be ready for calls of that size. states: the memory of state and state_out, which all lanes share."""
+        """Prepare for calls of this size. states: the memory of state and state_out, which all lanes share."""
         if self.shape == (T, B):
             return
         self.graph, self.shape = None, None
@@ -109,22 +109,22 @@ class _Lane:
             if not self.context.set_tensor_address(name, memory.address):
                 raise VcdeployError(f"the engine has no tensor {name}")
             if name in INPUTS and not self.context.set_input_shape(name, shape):
-                raise VcdeployError(f"the engine refuses {name} of the shape {list(shape)}")
+                raise VcdeployError(f"the engine rejects {name} of shape {list(shape)}")
         if unknown := self.context.infer_shapes():
             raise VcdeployError(f"the engine does not know the shapes of {', '.join(unknown)}")
         self.shape = (T, B)
 
     def send(self, name: str) -> None:
-        """An input, from the host."""
+        """Copy an input from the host."""
         self._stream.copy(self._gpu[name].address, self._pinned[name].address, self._sizes[name])
 
     def fetch(self, name: str) -> None:
-        """An output, to the host."""
+        """Copy an output to the host."""
         self._stream.copy(self._pinned[name].address, self._gpu[name].address, self._sizes[name])
 
 
 class TensorRtModel:
-    """An engine, on the first GPU."""
+    """A TensorRT engine on the first GPU."""
 
     backend = "tensorrt"
 
@@ -137,9 +137,9 @@ class TensorRtModel:
         vocab: Vocabulary,
         graphs: bool = True,
     ) -> None:
-        """content: the plan. folder: the bundle it is for. ranges: the least, best and most "steps" and "batch" of it.
+        """content: the plan. folder: its bundle. ranges: its minimum, optimum and maximum of "steps" and "batch".
 
-        graphs: False to launch every step by itself, for tests and comparisons.
+        graphs: False to launch steps without a CUDA graph, for tests and comparisons.
         """
         trt = import_tensorrt()
         self.name, self.config, self.vocab = str(folder), config, vocab
@@ -160,13 +160,13 @@ class TensorRtModel:
 
     @classmethod
     def open(cls, folder: Path, config: dict[str, Any], vocab: Vocabulary) -> TensorRtModel:
-        """The engine in a bundle, which must be one for this machine."""
+        """Open the engine of a bundle, which must have been built for this machine."""
         content, section = plan.read_plan(folder, cuda.device(), import_tensorrt().__version__)
         return cls(content, folder, section["ranges"], config, vocab)
 
     @property
     def detail(self) -> str:
-        """The GPU, where the plugin came from, and whether a step is a CUDA graph."""
+        """The GPU, the origin of the plugin, and whether a step is a CUDA graph."""
         graph = "CUDA graph" if not self._graph_fault else f"no CUDA graph: {self._graph_fault}"
         return f"{self.device.name}, {self._plugin}, {graph}"
 
@@ -175,17 +175,17 @@ class TensorRtModel:
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        position is for backends whose units must know it; these do not.
+        position is for backends whose units need it; these do not.
         """
         self._enter(_Reading(tokens.shape[1], state))
         parts = [(logits.copy(), m.copy()) for logits, m in self._pieces(tokens)]
         after = self._state_on_host()
-        self._holder = None  # the state was handed over
+        self._holder = None  # the state is now the caller's
         logits, m = (np.concatenate(each) for each in zip(*parts, strict=True))
         return logits, after, m
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
-        """The tokens of vcdeploy.runtime.sampling.generate; only logits and m leave the GPU."""
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
+        """Generate tokens as vcdeploy.runtime.sampling.generate does; only logits and m leave the GPU."""
         random, reading = sampling.uniforms(), _Reading(1)
         tokens = np.asarray(prime, np.int64).reshape(-1, 1)
         for _ in range(length):
@@ -193,13 +193,13 @@ class TensorRtModel:
             for logits, m in self._pieces(tokens):
                 last = logits[-1, 0], m[-1, 0]
             token = draw(*last, random.random(), sampling)
-            yield token
+            yield [token]
             tokens = np.array([[token.id]], np.int64)
 
     def _start(self, trt: Any, content: bytes) -> tuple[Any, Any, str]:
-        """The runtime, the engine, and where its plugin came from."""
+        """The runtime, the engine, and the origin of its plugin."""
         runtime = create(trt.Runtime, self._logger, trt.__version__)
-        runtime.engine_host_code_allowed = True  # the plugin within the plan is such code
+        runtime.engine_host_code_allowed = True  # the plugin inside the plan is host code
         engine = runtime.deserialize_cuda_engine(content)
         where = "plugin of the plan" if is_variable(self.config["unit"]) else "no plugin"
         library = plugin_files.library()
@@ -229,7 +229,7 @@ class TensorRtModel:
         }  # fmt: skip
 
     def _enter(self, reading: _Reading) -> None:
-        """Make the GPU's state that of a reading; another's that was there is kept on the host."""
+        """Load the state of a reading onto the GPU; the state of another one there is saved to the host."""
         low, _, high = self._ranges["batch"]
         if not low <= reading.batch <= high:
             raise VcdeployError(
@@ -248,7 +248,7 @@ class TensorRtModel:
         else:
             self._pinned_state.array(shape, np.float32)[...] = reading.state
             self.stream.copy(self._states["state"].address, self._pinned_state.address, size)
-            self.stream.wait()  # the pinned memory may be wanted again
+            self.stream.wait()  # the pinned memory may be reused
             reading.state = None
 
     def _state_on_host(self) -> NDArray[np.float32]:
@@ -259,7 +259,7 @@ class TensorRtModel:
         return self._pinned_state.array(shape, np.float32).copy()
 
     def _pieces(self, tokens: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Logits and m of tokens [T, B], in as many pieces as the profiles need; each piece overwrites the last."""
+        """Logits and m of tokens [T, B], in as many pieces as the profiles require; each overwrites the previous."""
         low, _, high = self._ranges["steps"]
         while len(tokens):
             T = min(len(tokens), high) if len(tokens) >= low else 1
@@ -277,7 +277,7 @@ class TensorRtModel:
             yield lane.host["logits"], lane.host["compute"]
 
     def _launch(self, lane: _Lane) -> None:
-        """Put one call on the stream: tokens in, the engine, the new state over the old one, logits and m out."""
+        """Put one call on the stream: copy tokens in, run the engine, update the state, copy logits and m out."""
         lane.send("tokens")
         if not lane.context.execute_async_v3(self.stream.handle):
             raise VcdeployError(f"TensorRT can't run the engine in {self.name}: {self._logger.said()}")
@@ -288,7 +288,7 @@ class TensorRtModel:
         lane.fetch("compute")
 
     def _capture(self, batch: int) -> None:
-        """The step of that many sequences as a CUDA graph. Where that fails, steps are launched one by one."""
+        """Capture the step of `batch` sequences as a CUDA graph. If that fails, steps run without a graph."""
         if not self._graphs:
             return
         lane = self._lanes[STEP]
@@ -296,7 +296,7 @@ class TensorRtModel:
         kept = None if self._holder is None else self._state_on_host()
         tokens = lane.host["tokens"].copy()
         lane.host["tokens"][...] = 0
-        self._launch(lane)  # after new shapes TensorRT wants one plain call first
+        self._launch(lane)  # TensorRT needs one plain call after a change of shapes
         self.stream.wait()
         try:
             with self.stream.captured() as made:
@@ -316,8 +316,8 @@ def start(source: Source, precision: str, threads: int, variant: str) -> TensorR
     """The registry's entry point."""
     if isinstance(source, CheckpointSource):
         raise VcdeployError(
-            f"the tensorrt backend runs an engine, and {source.file} is a checkpoint: make one with "
-            f"`vcdeploy export {source.file} --trt`, and give the folder it writes"
+            f"the tensorrt backend runs an engine, but {source.file} is a checkpoint: build one with "
+            f"`vcdeploy export {source.file} --trt` and pass the folder it writes"
         )
     for module in ("tensorrt", "cuda"):
         extras.require(module, for_="the tensorrt backend")

@@ -1,15 +1,15 @@
-"""A bundle for TensorRT: what `vcdeploy export --trt` writes anywhere, and what it adds on the machine with the GPU.
+"""Bundles for TensorRT: what `vcdeploy export --trt` writes on any machine, and adds on the one with the GPU.
 
 | file | |
 |---|---|
 | model.onnx and the rest | as in every bundle (bundle.py) |
 | model-tensorrt.onnx | the plugin graph, for TensorRT and for ONNX Runtime's TensorRT provider |
-| libvcdeploy_tensorrt.so | the plugin, where it could be built |
+| libvcdeploy_tensorrt.so | the plugin, if it could be built |
 | model.plan | the engine, with the plugin inside; only for the GPU and the TensorRT it was built with |
-| timing.cache | what that build measured, which makes the next one quick |
+| timing.cache | the timings of that build, which make the next one faster |
 
 The manifest's section `tensorrt` has the ranges of steps and sequences and, once there is an engine, the GPU, the
-versions, the hashes of what it was made from, and what it was checked against.
+versions, the hashes of its inputs, and what it was checked against.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from vcdeploy.spec import TENSORRT_PRECISIONS, is_variable
 if TYPE_CHECKING:
     from vcdeploy.export.parity import Difference, Report
 
-UNFINISHED = 3  # the exit code where all but the engine was made
+UNFINISHED = 3  # exit code if everything but the engine was written
 PYTORCH, NOTHING = "PyTorch", "nothing"
 
 
 @dataclass
 class Outcome:
-    """What came of the engine. missing: what it takes, where it was not built, each with the way to get it."""
+    """The outcome of an engine build. missing: what it lacked if it was not built, each with how to get it."""
 
     missing: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
@@ -51,9 +51,9 @@ class Outcome:
 
 
 def check_settings(precision: str, bucketed: bool) -> None:
-    """Raise where an export can't be one for TensorRT."""
+    """Raise an error if the export settings don't work with TensorRT."""
     if bucketed:
-        raise VcdeployError("--bucketed is for runtimes without our kernels, and --trt brings them: leave one out")
+        raise VcdeployError("--bucketed is for runtimes without our kernels, but --trt includes them: use only one")
     if precision not in TENSORRT_PRECISIONS:
         raise VcdeployError(f"--trt takes --precision {' or '.join(TENSORRT_PRECISIONS)}, not {precision}")
 
@@ -65,7 +65,7 @@ def is_bundle(path: Path) -> bool:
 def write(
     folder: Path, model: ModelProto, content: bytes, report: Report, about: dict[str, Any], steps: Range, batch: Range
 ) -> None:
-    """All that needs neither TensorRT nor a GPU."""
+    """Write everything that needs neither TensorRT nor a GPU."""
     section = {"ranges": {"steps": list(steps), "batch": list(batch)}, "plan": None}
     graph = plugin_graph(model).SerializeToString(deterministic=True)
     for stale in (PLAN, TIMING, plugin_files.CORE):
@@ -76,15 +76,15 @@ def write(
 def finish(
     folder: Path, tell: Callable[[str], None], steps: Range | None = None, batch: Range | None = None
 ) -> Outcome:
-    """Build the engine of a bundle, check it, and put it there; or say what that takes. tell: gets what happens now.
+    """Build, check and write the engine of a bundle, or report what is missing. tell: receives progress messages.
 
-    steps and batch: those of the manifest, where none are given.
+    steps and batch: by default those of the manifest.
     """
     manifest = read_manifest(folder)
     section, files = manifest[SECTION], manifest["files"]
     for name, given in (("steps", steps), ("batch", batch)):
         if given is not None and list(given) != section["ranges"][name]:
-            section["ranges"][name], section["plan"] = list(given), None  # an engine of other ranges is none of these
+            section["ranges"][name], section["plan"] = list(given), None  # an engine for other ranges is stale
     content, graph = read_checked(folder, manifest, MODEL), read_checked(folder, manifest, GRAPH)
     properties = reader.read(content).metadata
     config = metadata.read_config(properties, str(folder))
@@ -114,7 +114,7 @@ def finish(
         worst = next(each for each in outcome.differences if not each.within)
         raise VcdeployError(
             f"the engine differs from PyTorch by more than rounding: {worst.output} by {worst.largest:.2g}, tolerance "
-            f"{worst.tolerance:.2g}. It was not written; please report it, with what `vcdeploy gpu-check` writes"
+            f"{worst.tolerance:.2g}. It was not written; please report it with the output of `vcdeploy gpu-check`"
         )
     device = cuda.device()
     section["plan"] = {
@@ -132,7 +132,7 @@ def finish(
 
 
 def _plugin(folder: Path, manifest: dict[str, Any], outcome: Outcome, tell: Callable[[str], None]) -> Path | None:
-    """The plugin that is installed, that comes with the bundle, or that can be built here."""
+    """The plugin: the installed one, the bundle's own, or one built now."""
     if (found := plugin_files.library()) is not None:
         return found
     if plugin_files.CORE in manifest["files"]:
@@ -151,7 +151,7 @@ def _check(
     content: bytes, folder: Path, ranges: dict[str, Range], config: dict[str, Any], properties: dict[str, str],
     model: bytes, outcome: Outcome, tell: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Hold the engine to PyTorch, where that is installed."""
+    """Check the engine against PyTorch, if that is installed."""
     from vcdeploy.gpu.tensorrt import TensorRtModel
 
     vocab = metadata.read_vocabulary(properties, config, str(folder))
@@ -169,6 +169,6 @@ def _check(
 
 
 def to_json(folder: Path, outcome: Outcome) -> dict[str, Any]:
-    """For `vcdeploy export --json`."""
+    """The section `tensorrt` of `vcdeploy export --json`."""
     section = json.loads((folder / MANIFEST).read_bytes())[SECTION]
     return {**section, "missing": outcome.missing, "checked": outcome.checked}

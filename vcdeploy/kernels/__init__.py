@@ -1,4 +1,4 @@
-"""The torch.library ops of the variable units: a whole sequence per call, forward and backward."""
+"""The torch.library ops of the variable units: one sequence per call, forward and backward."""
 
 from vcdeploy.kernels.ops import OPS
 

@@ -1,11 +1,11 @@
-"""The gradients of the three units, written out and batched over time.
+"""Explicit gradients of the three units, batched over time.
 
-Nothing is saved in the forward pass but its outputs: from Y and M every h_{t-1} and every mask is known, so the
-gates of all T steps are recomputed in a few large products. Only what truly depends on the step after it stays
-in the loop, and the weight gradients are again one large product each. The tests hold these functions to the
-autograd of the reference (vcdeploy.reference.cells).
+The forward pass saves only its outputs. Y and M determine every h_{t-1} and every mask, so the gates of all T steps
+are recomputed in a few large matrix products. The loop keeps only what depends on the following step, and each weight
+gradient is one large product. The tests compare these functions with autograd on the reference
+(vcdeploy.reference.cells).
 
-Names: a leading d is the gradient of the loss with respect to what follows. P is h_{t-1} for every t [T, B, D].
+Names: dX is the gradient of the loss with respect to X. P is h_{t-1} for every t [T, B, D].
 """
 
 import torch
@@ -21,20 +21,20 @@ def _before(Y: Tensor, H0: Tensor) -> Tensor:
 
 
 def _slopes(M: Tensor, e: Tensor, P: Tensor, X: Tensor, sharpness: float) -> tuple[Tensor, Tensor, Tensor]:
-    """de/dm [T, B, D] (0 where the threshold cut), d(hbar, xbar)/dm [T, B, 2D] and dm/d(u·h + v·x + b) [T, B]."""
+    """de/dm [T, B, D] (0 where thresholded), d(hbar, xbar)/dm [T, B, 2D] and dm/d(u·h + v·x + b) [T, B]."""
     de_dm = (sharpness * e.shape[-1]) * e * (1 - e)
     return de_dm, torch.cat([P * de_dm, X * de_dm], -1), M * (1 - M)
 
 
 def _weights(d_gates: Tensor, inputs: Tensor) -> Tensor:
-    """The gradient of a weight matrix: the outer products over every step and sequence, summed."""
+    """The gradient of a weight matrix: the sum of outer products over all steps and sequences."""
     return d_gates.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
 
 def _inputs_and_scheduler(
     dbar: Tensor, ds: Tensor, e: Tensor, P: Tensor, X: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dX, du, dv, db from what the loop left: dbar [T, B, 2D] of (hbar, xbar), ds [T, B] of the scheduler's sum."""
+    """dX, du, dv, db from dbar [T, B, 2D], the gradient of (hbar, xbar), and ds [T, B], that of u·h + v·x + b."""
     dX = dbar[..., X.shape[-1] :] * e + ds.unsqueeze(-1) * v
     flat = ds.flatten()
     return dX, flat @ P.flatten(0, 1), flat @ X.flatten(0, 1), flat.sum().view(1)
@@ -116,7 +116,7 @@ def vcgru_backward(
         d_r, d_s, d_g = d_gates[t].split(D, -1)
         torch.mul(dh, to_g[t], out=d_g)
         torch.mul(dh, to_s[t], out=d_s)
-        of_g = d_g @ UV_g  # [B, 2D]: of r ⊙ hbar, and of xbar
+        of_g = d_g @ UV_g  # [B, 2D]: gradient of (r ⊙ hbar, xbar)
         torch.mul(of_g[:, :D], to_r[t], out=d_r)
         of_g[:, :D] *= r[t]
         torch.addmm(of_g, d_gates[t, :, : 2 * D], UV_rz, out=dbar[t])
@@ -154,7 +154,7 @@ def vclstm_backward(
     gates = linear(hbar, U) + linear(xbar, V)  # [T, B, 4D]
     i, f, o = (torch.sigmoid(gates[..., k * D : (k + 1) * D]) for k in (0, 1, 3))
     g = torch.tanh(gates[..., 2 * D : 3 * D])
-    cells = [C0]  # c is the one thing the gates do not depend on: its own recurrence, without products
+    cells = [C0]  # the gates do not depend on c, so its recurrence needs no matrix products
     for t in range(len(X)):
         cells.append(e[t] * (f[t] * cells[-1] + i[t] * g[t]) + (1 - e[t]) * cells[-1])
     c_before, c_after = torch.stack(cells[:-1]), torch.stack(cells[1:])

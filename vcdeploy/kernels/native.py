@@ -1,7 +1,7 @@
-"""The passes of plugins/cpu/training for PyTorch tensors: forward and backward that skip, on a CPU.
+"""Forward and backward passes that skip, on the CPU: plugins/cpu/training for PyTorch tensors.
 
-`takes` says for which inputs they stand in for the PyTorch path. What is not finite is not theirs: past the active
-dimensions they read nothing, and a NaN there would not spread as it does in the reference.
+`takes` says which inputs they support. Inputs must be finite: the kernels do not read past the active dimensions, so a
+NaN there would not propagate as it does in the reference.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ except ImportError as error:
 
 
 def trains() -> str:
-    """What runs the ops on this machine's CPU, in words."""
+    """Describe the implementation of the ops on this machine's CPU."""
     if FAULT is not None:
-        return f"PyTorch, which computes all of the state: no native kernels ({FAULT})"
+        return f"PyTorch, which computes the full state: no native kernels ({FAULT})"
     return f"native kernels that skip, {_native.instruction_sets()[0]}, threads: {torch.get_num_threads()}"
 
 
 def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: float) -> bool:
-    """Whether the kernels take these: others are H0, U, V, u, v, then any with the shape of one of these, X, M or b."""
+    """Whether the kernels support these inputs.
+
+    others: H0, U, V, u, v, then any tensors with the shape of one of these, X, M or b.
+    """
     if FAULT is not None or X.dtype not in (torch.float32, torch.float64) or X.dim() != 3 or X.numel() == 0:
         return False
     T, B, D = X.shape
@@ -49,9 +52,9 @@ def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: floa
 
 
 def new_gates(unit: str, X: Tensor) -> Tensor:
-    """Memory for what the backward pass needs to know of the forward pass: the gates of every token.
+    """Allocate the gates of every token, which the forward pass saves for the backward pass.
 
-    Empty where the kernels never run. The shape depends on nothing but the inputs' shapes and types.
+    Empty if the kernels cannot run. The shape depends only on the inputs' shapes and types.
     """
     if FAULT is not None or X.device.type != "cpu" or X.dtype not in (torch.float32, torch.float64):
         return X.new_empty(0)
@@ -73,7 +76,10 @@ def forward(
     gates: Tensor | None = None,
     isa: str = "auto",
 ) -> tuple[Tensor, ...]:
-    """Y, H, M and, for vclstm, C. rest: C0 for vclstm, sharpness, epsilon. gates: as of new_gates, written to."""
+    """Returns Y, H, M and, for vclstm, C.
+
+    rest: C0 (vclstm only), sharpness, epsilon. gates: output buffer from new_gates.
+    """
     *cell, sharpness, epsilon = rest
     Y, M = X.new_empty(X.shape), X.new_empty(X.shape[:2])
     C = [each.clone(memory_format=torch.contiguous_format) for each in cell]
@@ -88,7 +94,7 @@ def forward(
 def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str = "auto") -> tuple[Tensor, ...]:
     """Gradients of X, H0, U, V, u, v, b and, for vclstm, C0.
 
-    rest: dC for vclstm, X, H0, U, V, u, v, b, C0 for vclstm, Y, M, gates, sharpness, epsilon.
+    rest: dC (vclstm only), X, H0, U, V, u, v, b, C0 (vclstm only), Y, M, gates, sharpness, epsilon.
     """
     *tensors, sharpness, epsilon = rest
     cell_gradients, cells = [], []
@@ -110,6 +116,6 @@ def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
-    """The same memory, where it is contiguous."""
+    """The tensor as a contiguous array, without a copy if it is contiguous already."""
     array: NDArray[Any] = tensor.detach().contiguous().numpy()
     return array

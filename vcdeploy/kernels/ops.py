@@ -1,11 +1,11 @@
-"""The ops torch.ops.vcdeploy.vcrnn, vcgru and vclstm: a whole sequence is one op, with autograd.
+"""The ops torch.ops.vcdeploy.vcrnn, vcgru and vclstm: one op per sequence, with autograd.
 
 `torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. On a CPU, in float32 and
-float64, both passes are the kernels of plugins/cpu/training, which skip. Elsewhere the forward pass is the reference,
-the backward pass vcdeploy.kernels.gradients; both compute the whole state.
+float64, both passes run the kernels of plugins/cpu/training, which skip. Otherwise the forward pass is the reference
+and the backward pass vcdeploy.kernels.gradients; both compute the full state.
 
-Each is made of two more: `<unit>_forward` has the gates as a further output, for `<unit>_backward`. They are kept only
-where something needs a gradient.
+Each op calls two others: `<unit>_forward` also returns the gates, which `<unit>_backward` takes as an input. The gates
+are kept only if a gradient is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _schema(tensors: list[str], outputs: int, *flags: str) -> str:
 
 
 def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
-    """The op of a unit and the two under it. In a list of tensors C0 and C are there for vclstm alone."""
+    """Define the op of a unit, with its forward and backward ops. Only vclstm has C0 and C."""
     cell = UNITS[unit].state_rows > 1
     given = ["X", "H0", "U", "V", "u", "v", "b", *["C0"] * cell]
     outputs = ["Y", "H", "M", *["C"] * cell]
@@ -55,7 +55,7 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     def backward(*inputs: Any) -> tuple[Tensor, ...]:
         *tensors, sharpness, epsilon = inputs
         d, (*others, gates) = tensors[: len(outputs)], tensors[len(outputs) :]
-        # Among the others is all that was given to the forward pass: what is taken here was taken there, and has gates.
+        # others includes all inputs of the forward pass: if accepted here, they were accepted there, and gates exist.
         if native.takes(unit, *others, *d, sharpness=sharpness, epsilon=epsilon):
             return native.backward(unit, *d, *others, gates, sharpness, epsilon)
         without_b = [each for name, each in zip(saved, others, strict=False) if name != "b"]

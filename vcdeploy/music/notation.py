@@ -1,13 +1,13 @@
-"""Tunes in ABC notation as symbols, and back.
+"""Converts tunes between ABC notation and symbols.
 
 A symbol is a short piece of ABC with the unit length L:1/8: a note as written under its key with its
 length (`G2`, `^c/2`), a rest (`z2`), a bar (`|`, `|:`, `:|`, `::`, `||`, `|]`), an ending (`[1`), a
-tuplet (`(3`, which governs the notes after it), a meter (`M:6/8`), a key (`K:Gmaj`), or END. A tune
+tuplet (`(3`, which applies to the notes after it), a meter (`M:6/8`), a key (`K:Gmaj`), or END. A tune
 opens with its meter and key.
 
-What is kept is the melody and its bars. Broken rhythms become plain lengths, rests of whole measures
-are written out, a tie within a bar joins its notes, a chord gives its highest note (the tune is
-nearly always on top), and of several voices only the first is read. Ties across bars, grace notes,
+Only the melody and its bars are kept. Broken rhythms become plain lengths, rests of whole measures
+are written out, a tie within a bar joins its notes, a chord is reduced to its highest note (nearly
+always the melody), and only the first of several voices is read. Ties across bars, grace notes,
 decorations, slurs, chord names, lyrics and other text are dropped.
 """
 
@@ -21,7 +21,7 @@ from itertools import takewhile
 from vcdeploy.errors import VcdeployError
 
 END = "<end>"
-TICKS = 256  # in an eighth: lengths are whole numbers of ticks while a tune is read
+TICKS = 256  # per eighth: while parsing, lengths are whole numbers of ticks
 BARS = ("|", "||", "|]", "|:", ":|", "::")
 ROLES = ("bar", "rest", "note", "tuplet", "ending", "key", "meter", "tune end")
 
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
   | (?P<measures>[ZX]\d{{0,2}})
   | (?P<field>\[[A-Za-z]:[^\]\n]*\])
   | (?P<ending>\[\s*\d[\d,.-]*)
-  | (?P<bar>\.?(?:\[?\|[|\]]*:*|:+\|*\]?\|*:*))(?P<after>\d[\d,.-]*)?  # an ending may be stuck to its bar
+  | (?P<bar>\.?(?:\[?\|[|\]]*:*|:+\|*\]?\|*:*))(?P<after>\d[\d,.-]*)?  # an ending may directly follow its bar
   | (?P<chord>\[[^\]|\n]*\]{_LENGTH})
   | (?P<tuplet>\(\d(?::\d?){{0,2}})
   | (?P<broken>>+|<+)
@@ -50,18 +50,18 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-# Letter and colon open a field line, except where the colon belongs to a bar: "d:|".
+# A letter and a colon start a field line, unless the colon belongs to a bar: "d:|".
 _FIELD_LINE = re.compile(r"([A-Za-z+]):(?![|:])(.*)")
 _KEY = re.compile(r"([A-G])([#b]?)\s*([A-Za-z]*)$")
 _CLEF = re.compile(r"\s*\b(?:clef=)?(?:treble|bass|alto|tenor)\S*|\s*\b(?:name|nm|middle|m)=\S+")
 _MODES = ("maj", "min", "dor", "phr", "lyd", "mix", "loc", "ion", "aeo")
 _METER = re.compile(r"(?:\d{1,2}|\(\d{1,2}(?:\+\d{1,2})*\))/[1-9]\d?$", re.ASCII)
-# Notes of a tuplet p in the time of how many; 5, 7 and 9 go by the meter.
+# A tuplet of p notes is played in the time of this many; for 5, 7 and 9 it depends on the meter.
 _IN_TIME_OF = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}
 
 
 def role(symbol: str) -> str:
-    """What a symbol is: one of ROLES."""
+    """The role of a symbol: one of ROLES."""
     if symbol in BARS:
         return "bar"
     if symbol == END:
@@ -71,21 +71,21 @@ def role(symbol: str) -> str:
 
 
 def pitch(symbol: str) -> str:
-    """The written pitch of a note: `^c/2` has `^c`."""
+    """The written pitch of a note: `^c` for `^c/2`."""
     return symbol.rstrip("0123456789/")
 
 
 def length(symbol: str) -> Fraction:
-    """The written length of a note or rest, in eighths: `^c/2` has 1/2."""
+    """The written length of a note or rest, in eighths: 1/2 for `^c/2`."""
     return _read_length(symbol[len(pitch(symbol)) :])
 
 
 def key_symbol(value: str) -> str:
-    """A key field's value in one spelling: "E Minor", "Em" and "Emin" are `K:Emin`."""
+    """The normalized symbol of a key field's value: "E Minor", "Em" and "Emin" become `K:Emin`."""
     text = _CLEF.sub("", value).strip()
     if text.lower() == "none":
         return "K:none"
-    if text.upper() == "HP":  # the pipes' F and C sharp
+    if text.upper() == "HP":  # Highland pipes: F and C sharp
         return "K:Amix"
     match = _KEY.match(text)
     if not match:
@@ -98,7 +98,7 @@ def key_symbol(value: str) -> str:
 
 
 def meter_symbol(value: str) -> str:
-    """A meter field's value in one spelling: "C|" is `M:2/2`."""
+    """The normalized symbol of a meter field's value: "C|" becomes `M:2/2`."""
     text = value.replace(" ", "")
     text = {"C": "4/4", "C|": "2/2", "": "none"}.get(text, text)
     if text != "none" and not _METER.match(text):
@@ -107,7 +107,7 @@ def meter_symbol(value: str) -> str:
 
 
 def _measure(meter: str) -> Fraction | None:
-    """Eighths in a measure of a meter symbol, None where it is free."""
+    """Eighths per measure of a meter symbol; None for a free meter."""
     if meter in ("", "M:none"):
         return None
     beats, unit = meter[2:].replace("(", "").replace(")", "").split("/")
@@ -142,12 +142,12 @@ def _spell_length(ticks: int) -> str:
 
 @dataclass(slots=True)
 class _Note:
-    """A note or rest being read."""
+    """A note or rest being parsed."""
 
     accidental: str
-    letter: str  # with octave marks in one spelling; "z" for a rest
+    letter: str  # with normalized octave marks; "z" for a rest
     ticks: int
-    last: int  # of `ticks`, what the latest tied piece gave
+    last: int  # ticks of the latest tied note
     in_tuplet: bool
 
     def __str__(self) -> str:
@@ -160,10 +160,10 @@ class _Reader:
     def __init__(self, meter: str = "", unit: int = TICKS) -> None:
         self.meter, self.key, self.unit = meter, "", unit  # unit: L in ticks
         self.items: list[_Note | str] = []
-        self.voice: str | None = None  # the first one met, which is the one read
-        self.hears = True  # in that voice
-        self.overlaid = False  # after &, until the bar
-        self.broken = ""  # the sign of a broken rhythm that waits for its second note
+        self.voice: str | None = None  # the first voice, the only one read
+        self.hears = True  # whether the current voice is that one
+        self.overlaid = False  # after &, until the next bar
+        self.broken = ""  # the sign of a broken rhythm whose second note is pending
         self.tied = False
         self.tuplet_left = 0
 
@@ -256,9 +256,9 @@ class _Reader:
         if self.broken:
             raise UnreadableTune("a broken rhythm with no note after it")
         self.overlaid = self.tied = False
-        if text == "[|]":  # a bar not shown
+        if text == "[|]":  # an invisible bar
             return
-        # Bars with nothing between them are one: ":|" and "|:" on the next line are "::".
+        # Adjacent bars are merged: ":|" and "|:" on the next line become "::".
         before = [str(self.items.pop())] if self.items and self.items[-1] in BARS else []
         self.items.append(_bar(*before, text))
 
@@ -294,7 +294,7 @@ class _Reader:
 
 
 def _bar(*texts: str) -> str:
-    """The one of BARS that does what all of `texts` do."""
+    """The one of BARS that combines all of `texts`."""
     closes, opens = any(t[0] == ":" for t in texts), any(t[-1] == ":" for t in texts)
     if closes or opens:
         return "::" if closes and opens else "|:" if opens else ":|"
@@ -312,7 +312,7 @@ def _read_note(text: str, unit: int) -> tuple[str, str, int]:
 
 @lru_cache(maxsize=4096)
 def _broken(ticks: int, sign: str, *, first: bool) -> int:
-    """What a broken rhythm makes of its first or second note: `>` lengthens the first by half, and so on."""
+    """Ticks of the first or second note of a broken rhythm: `>` lengthens the first by half, and so on."""
     short = Fraction(ticks, 2 ** len(sign))
     return _whole(2 * ticks - short if (sign[0] == ">") == first else short)
 
@@ -324,7 +324,7 @@ def _height(letter: str, octave: str) -> int:
 
 
 def _letter(letter: str, octave: str) -> str:
-    """A letter with its octave marks, in one spelling: `c,` is `C`."""
+    """A letter with its octave marks, normalized: `c,` becomes `C`."""
     octaves, step = divmod(_height(letter, octave), 7)
     name = "CDEFGAB"[step]
     return name.lower() + "'" * (octaves - 1) if octaves > 0 else name + "," * -octaves
@@ -345,8 +345,8 @@ def _unit(value: str) -> int:
 
 
 def parse(abc: str) -> list[str]:
-    """The symbols of one tune, or of a piece of one without a header; END is not among them."""
-    fields: dict[str, str] = {}  # of the header, which K: ends
+    """The symbols of one tune, or of a fragment without a header; END is not included."""
+    fields: dict[str, str] = {}  # of the header, up to K:
     lines = [re.sub(r"(?<!\\)%.*", "", line).strip() for line in abc.splitlines()]
     matches = [_FIELD_LINE.match(line) for line in lines]
     head = next((i for i, m in enumerate(matches) if m and m[1] == "K"), -1)
@@ -355,7 +355,7 @@ def parse(abc: str) -> list[str]:
             fields.setdefault(match[1], match[2])
     meter = meter_symbol(fields["M"]) if "M" in fields else ""
     measure = _measure(meter)
-    default = TICKS // 2 if measure and measure < 6 else TICKS  # ABC's rule where L: is missing
+    default = TICKS // 2 if measure and measure < 6 else TICKS  # ABC's rule if L: is missing
     reader = _Reader(meter, _unit(fields["L"]) if "L" in fields else default)
     if meter:
         reader.items.append(meter)
@@ -370,7 +370,7 @@ def parse(abc: str) -> list[str]:
 
 
 def blocks(text: str) -> list[tuple[str, bool]]:
-    """The tunes of an ABC text, and of each whether it is finished: by a blank line or another tune."""
+    """The tunes of an ABC text, each with whether it is finished: followed by a blank line or another tune."""
     found: list[list[str]] = [[]]
     for line in text.splitlines():
         if not line.strip() or (line.startswith("X:") and found[-1]):
@@ -381,7 +381,7 @@ def blocks(text: str) -> list[tuple[str, bool]]:
 
 
 def symbols_of(text: str) -> list[str]:
-    """The symbols of an ABC text: whole tunes, or a piece of one; END after each that is finished."""
+    """The symbols of an ABC text, whole tunes or a fragment, with END after each finished tune."""
     symbols: list[str] = []
     for block, finished in blocks(text):
         try:
@@ -394,7 +394,7 @@ def symbols_of(text: str) -> list[str]:
 
 
 def abc_of(symbols: Sequence[str]) -> str:
-    """The ABC of symbols, the inverse of `symbols_of`: what lacks a meter and key is only a body."""
+    """The ABC of symbols, the inverse of `symbols_of`; symbols without meter and key become only a body."""
     texts: list[str] = []
     tune: list[str] = []
     for symbol in (*symbols, None):
@@ -424,7 +424,7 @@ def repaired(symbols: Sequence[str]) -> list[str]:
 
 
 def to_abc(symbols: Iterable[str], title: str = "", number: int = 1) -> str:
-    """A tune as a page of ABC: header, four bars a line, notes grouped by beats."""
+    """A tune as a page of ABC: header, four bars per line, notes grouped by beats."""
     tune = [symbol for symbol in symbols if symbol != END]
     head = list(takewhile(lambda s: role(s) in ("key", "meter"), tune))
     meter = next((s for s in head if role(s) == "meter"), "")
@@ -434,7 +434,7 @@ def to_abc(symbols: Iterable[str], title: str = "", number: int = 1) -> str:
 
 
 def _beat(meter: str) -> Fraction:
-    """Eighths that are beamed together."""
+    """Eighths that are beamed together in a meter."""
     measure = _measure(meter)
     if measure is None:
         return Fraction(2)
@@ -444,10 +444,10 @@ def _beat(meter: str) -> Fraction:
 
 
 def _lay_out(symbols: Sequence[str], meter: str) -> str:
-    """A body of ABC: a line ends after four bars or a section; a space parts beats, not their notes."""
+    """The body of a tune in ABC: a line ends after four bars or a section; spaces separate beats, not their notes."""
     lines = [""]
-    bars, place = 0, Fraction(0)  # bars on this line, eighths since the last one
-    scale, left = Fraction(1), 0  # the tuplet under way
+    bars, place = 0, Fraction(0)  # bars on this line, eighths since the last bar
+    scale, left = Fraction(1), 0  # of the current tuplet
     roles = [role(symbol) for symbol in symbols]
     for symbol, now, before, after in zip(symbols, roles, ["", *roles], [*roles[1:], ""], strict=False):
         if symbol == "|:" and lines[-1]:

@@ -1,4 +1,4 @@
-"""How a generated tune begins: its meter, its key, and what the user gave of it."""
+"""The opening of a generated tune: its meter, its key and the user's prime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def field_symbol(value: str | None, role: str, vocab: Vocabulary) -> str:
-    """The symbol of --meter or --key, which the model must know."""
+    """The symbol of --meter or --key, which the model must know; "" if the option was not given."""
     if value is None or vocab.kind != "music":
         return ""
     known = [symbol for symbol in vocab.symbols if notation.role(symbol) == role]
@@ -43,10 +43,10 @@ def open_tune(
     key: str,
     pick: Callable[[Sequence[int], NDArray[np.intp]], int],
 ) -> tuple[NDArray[np.int64], int]:
-    """The ids that a tune continues from, and where among them it begins.
+    """The ids to continue a tune from, and the index where the tune begins.
 
     A tune begins after the end of another one, with its meter and key (symbols of field_symbol, "" for any).
-    pick: chooses one of some candidate ids to follow the ids so far; it decides what was left open.
+    pick: chooses among candidate ids to follow the ids so far, where meter or key is not given.
     """
     symbols = [vocab.symbols[id_] for id_ in prime]
     begins = len(symbols) - symbols[::-1].index(notation.END) if notation.END in symbols else 0
@@ -57,7 +57,7 @@ def open_tune(
     if tune and notation.role(vocab.symbols[tune[0]]) in ("meter", "key"):
         for option, value in (("--meter", meter), ("--key", key)):
             if value:
-                raise VcdeployError(f"the prime has its own meter and key: leave out {option}, or them")
+                raise VcdeployError(f"the prime has its own meter and key: leave out {option}, or remove them")
     else:
         for role, wanted in (("meter", meter), ("key", key)):
             known = np.array([notation.role(symbol) == role for symbol in vocab.symbols])

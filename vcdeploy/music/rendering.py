@@ -1,7 +1,7 @@
-"""A tune's symbols as MIDI, as a score and as sound.
+"""Renders a tune's symbols as MIDI, as a score or as sound.
 
-The pitches are worked out here, by the ABC standard: music21's own reader of ABC leaves out changes of key within a
-tune and accidentals that last to the end of the bar. music21 writes the MIDI and the MusicXML, Verovio draws the score.
+Pitches are computed here, following the ABC standard: music21's own ABC reader ignores key changes within a tune and
+accidentals that last to the end of the bar. music21 writes the MIDI and the MusicXML, Verovio draws the score.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.music import notation
 
 QUARTERS_A_MINUTE = 160  # between a waltz and a reel
-RATE = 22050  # samples of sound a second
+RATE = 22050  # samples per second
 OVERTONES = (1.0, 0.4, 0.25, 0.12, 0.08, 0.04)
 
 _FIFTHS = {letter: place - 1 for place, letter in enumerate("FCGDAEB")}  # C is 0
@@ -30,11 +30,11 @@ _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
 class Note(NamedTuple):
-    """A note as it sounds, or a rest (step is empty)."""
+    """A note at sounding pitch, or a rest (step is empty)."""
 
     step: str  # C … B
-    alter: int  # half tones up
-    octave: int  # 4 from middle C
+    alter: int  # semitones up
+    octave: int  # 4 starts at middle C
     eighths: Fraction
 
     @property
@@ -43,7 +43,7 @@ class Note(NamedTuple):
 
 
 def fifths(key: str) -> int:
-    """Sharps of a key symbol; flats are negative."""
+    """Number of sharps of a key symbol; flats count as negative."""
     if key == "K:none":
         return 0
     tonic, sign, mode = key[2], key[3:-3], key[-3:]
@@ -51,7 +51,7 @@ def fifths(key: str) -> int:
 
 
 def _signature(key: str) -> dict[str, int]:
-    """Half tones that a key adds to each letter."""
+    """Semitones that a key adds to each letter."""
     count, letters = fifths(key), "FCGDAEB"
     altered = dict.fromkeys(letters, 0)
     for place in range(abs(count)):
@@ -60,7 +60,7 @@ def _signature(key: str) -> dict[str, int]:
 
 
 def notes(tune: Sequence[str]) -> list[Note | None]:
-    """For each symbol the note it is, or None: key, accidentals up to the bar and tuplets are worked out."""
+    """The note of each symbol, or None, with key, accidentals up to the bar and tuplets applied."""
     altered, in_bar = _signature("K:Cmaj"), dict[str, int]()
     meter, scale, left = "", Fraction(1), 0
     found: list[Note | None] = []
@@ -91,7 +91,7 @@ def notes(tune: Sequence[str]) -> list[Note | None]:
 
 
 def _tuplet(symbol: str, meter: str) -> tuple[Fraction, int]:
-    """The factor of its notes' lengths, and how many they are: 2 is in the time of 3, 3 of 2, and so on."""
+    """The length factor of a tuplet's notes and their number: 2 in the time of 3, 3 in the time of 2, and so on."""
     count, time, span = (*(int(part) for part in symbol[1:].split(":")), 0, 0)[:3]
     beats = meter[2:].split("/")[0]
     compound = beats.isdigit() and int(beats) % 3 == 0 and int(beats) > 3
@@ -100,10 +100,10 @@ def _tuplet(symbol: str, meter: str) -> tuple[Fraction, int]:
 
 
 def played(tune: Sequence[str]) -> list[int]:
-    """The places of a tune's symbols in the order they are played: repeats taken, endings each in its turn."""
+    """The indices of a tune's symbols in playing order, with repeats and alternative endings followed."""
     order: list[int] = []
     at = start = 0
-    turn, closing = 1, False  # closing: in the ending that leads on
+    turn, closing = 1, False  # closing: in the last ending, after which the tune continues
     while at < len(tune):
         symbol = tune[at]
         role = notation.role(symbol)
@@ -112,7 +112,7 @@ def played(tune: Sequence[str]) -> list[int]:
             continue
         if role == "ending":
             if turn == 2 and not _has_turn(symbol, 2):
-                # Past this ending: its repeat sign, and the ending after it is of the second turn.
+                # Skip this ending up to its repeat sign; an ending right after it is for the second turn.
                 at = next((i + 1 for i in range(at, len(tune)) if tune[i] in (":|", "::")), len(tune))
                 start, turn = at, 1
                 closing = at < len(tune) and notation.role(tune[at]) == "ending"
@@ -137,7 +137,7 @@ def _has_turn(ending: str, turn: int) -> bool:
 
 
 def heard(tune: Sequence[str]) -> list[Note]:
-    """The notes and rests of a tune as they follow each other in time."""
+    """The notes and rests of a tune in playing order."""
     written = notes(tune)
     return [note for place in played(tune) if (note := written[place]) is not None]
 
@@ -158,7 +158,7 @@ def to_midi(tune: Sequence[str], title: str) -> bytes:
 
 
 def to_svg(tune: Sequence[str], title: str) -> bytes:
-    """The score, a page as high as it needs."""
+    """The score as SVG, on one page as high as needed."""
     for module in ("music21", "verovio"):
         extras.require(module, for_="drawing a score")
     import verovio
@@ -167,7 +167,7 @@ def to_svg(tune: Sequence[str], title: str) -> bytes:
     xml = _by_music21(lambda: GeneralObjectExporter(_score(tune, title)).parse())
     verovio.enableLog(verovio.LOG_OFF)
     toolkit = verovio.toolkit()
-    # The seed of the ids makes the same tune the same file.
+    # With a fixed seed of the ids, the same tune gives the same file.
     toolkit.setOptions({"adjustPageHeight": True, "pageHeight": 60000, "footer": "none", "xmlIdSeed": 1, "scale": 60})
     if not toolkit.loadData(xml.decode()):
         raise VcdeployError("Verovio can't draw this tune; try another --seed, or --format abc to see it")
@@ -176,10 +176,10 @@ def to_svg(tune: Sequence[str], title: str) -> bytes:
 
 
 def to_wav(tune: Sequence[str], title: str) -> bytes:
-    """Sound: 16 bits, one channel; every note is plucked, a sum of overtones that dies away."""
+    """WAV audio, 16 bits, mono; every note is a decaying sum of overtones, like a plucked string."""
     eighth = 30 / QUARTERS_A_MINUTE  # seconds
     sounding = heard(tune)
-    ring = 0.25  # what a note rings on after its time
+    ring = 0.25  # seconds a note rings on after its length
     total = float(sum(note.eighths for note in sounding)) * eighth + ring
     sound = np.zeros(int(total * RATE) + 1)
     start = 0.0
@@ -191,9 +191,9 @@ def to_wav(tune: Sequence[str], title: str) -> bytes:
             tone = sum(
                 size * np.exp(-(1 + n) * 1.5 * t) * np.sin(2 * np.pi * n * frequency * t)
                 for n, size in enumerate(OVERTONES, 1)
-                if n * frequency < RATE / 2  # what is higher would fold back
+                if n * frequency < RATE / 2  # higher overtones would alias
             )
-            # In within 5 ms, out within the ring: an edge would click.
+            # Fade in over 5 ms and out over the ring, to avoid clicks.
             tone *= np.minimum(1, t / 0.005) * np.clip((seconds + ring - t) / ring, 0, 1)
             place = int(start * RATE)
             sound[place : place + len(t)] += tone[: len(sound) - place]
@@ -212,7 +212,7 @@ def to_wav(tune: Sequence[str], title: str) -> bytes:
 def _by_music21(write: Callable[[], Any]) -> Any:
     try:
         return write()
-    except Exception as error:  # its exceptions have no common type
+    except Exception as error:  # music21's exceptions have no common type
         raise VcdeployError(
             f"music21 can't write this tune ({error}); try another --seed, or --format abc to see it"
         ) from error
@@ -225,13 +225,13 @@ def _music21_note(note: Note) -> Any:
     quarters = note.eighths / 2
     if not note.step:
         return notation.Rest(quarterLength=quarters)
-    step: Any = note.step  # music21 wants a literal type
+    step: Any = note.step  # music21 expects a literal type
     accidental = pitch.Accidental(note.alter) if note.alter else None
     return notation.Note(pitch.Pitch(step=step, octave=note.octave, accidental=accidental), quarterLength=quarters)
 
 
 def _score(tune: Sequence[str], title: str) -> Any:
-    """The tune as written, in measures with their bars and endings."""
+    """A music21 score of the tune as written, in measures with their bars and endings."""
     from music21 import bar, clef, key, metadata, meter, spanner, stream
 
     part, measure = stream.Part(), stream.Measure(number=1)

@@ -1,1 +1,1 @@
-"""The reference: the scheduler and the cells in plain PyTorch. Every kernel is tested against it."""
+"""The reference implementation: scheduler and cells in plain PyTorch. Every kernel is tested against it."""

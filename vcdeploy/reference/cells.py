@@ -1,11 +1,11 @@
-"""The reference: one step and one sequence of each variable-computation unit, in plain PyTorch.
+"""Reference implementation of each variable-computation unit, single step and sequence, in plain PyTorch.
 
-This page is the truth that every kernel of the project is tested against. It computes densely and masks;
-because the mask e is exactly 0 past a, the rows and columns past a meet only zeros, and a kernel that reads
-only the upper-left a × a blocks of U and V gets the same numbers, forward and backward.
+Every kernel of the project is tested against this file. It computes densely and masks. The mask e is exactly 0 past a,
+so rows and columns past a are multiplied by zeros only, and a kernel that reads only the upper-left a × a blocks of
+U and V gets the same numbers, forward and backward.
 
 Shapes: x, h, c [B, D]; U, V [G·D, D] with the gates stacked by rows; u, v [D]; b [1]; m [B].
-A sequence: X [T, B, D] and H0 [B, D] give Y [T, B, D], H [B, D] and M [T, B].
+Sequences: X [T, B, D], H0 [B, D] -> Y [T, B, D], H [B, D], M [T, B].
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from vcdeploy.reference.scheduler import mask, update_fraction
 
 
 def blend(e: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """e ⊙ new + (1 - e) ⊙ old, where e = 0 the very bits of old (a sum would turn -0 into 0)."""
+    """e ⊙ new + (1 - e) ⊙ old; bit-identical to old where e = 0 (the sum would turn -0 into 0)."""
     return torch.where(e == 0, old, e * new + (1 - e) * old)
 
 
@@ -34,7 +34,7 @@ def vcrnn_step(
     sharpness: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:
-    """One VCRNN step: the new h and m."""
+    """One VCRNN step. Returns the new h and m."""
     m = update_fraction(x, h, u, v, b)
     e = mask(m, h.shape[-1], sharpness, epsilon)
     new = torch.tanh(linear(e * h, U) + linear(e * x, V))
@@ -52,7 +52,7 @@ def vcgru_step(
     sharpness: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:
-    """One VCGRU step: the new h and m. Gates r, z, h; the reset gate acts before its matrix."""
+    """One VCGRU step. Returns the new h and m. Gates: r, z, h; the reset gate is applied before the matrix product."""
     D = h.shape[-1]
     m = update_fraction(x, h, u, v, b)
     e = mask(m, D, sharpness, epsilon)
@@ -75,7 +75,7 @@ def vclstm_step(
     sharpness: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One VCLSTM step: the new h, the new c, and m. Gates i, f, g, o."""
+    """One VCLSTM step. Returns the new h, the new c and m. Gates: i, f, g, o."""
     m = update_fraction(x, h, u, v, b)
     e = mask(m, h.shape[-1], sharpness, epsilon)
     i, f, g, o = (linear(e * h, U) + linear(e * x, V)).chunk(4, -1)
@@ -89,14 +89,14 @@ STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {"vcrnn": vcrnn_step, "vcg
 def vcrnn(
     X: Tensor, H0: Tensor, U: Tensor, V: Tensor, u: Tensor, v: Tensor, b: Tensor, sharpness: float, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A whole VCRNN sequence: Y, H, M."""
+    """A VCRNN over a sequence. Returns Y, H, M."""
     return _sequence(vcrnn_step, X, H0, U, V, u, v, b, sharpness, epsilon)
 
 
 def vcgru(
     X: Tensor, H0: Tensor, U: Tensor, V: Tensor, u: Tensor, v: Tensor, b: Tensor, sharpness: float, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A whole VCGRU sequence: Y, H, M."""
+    """A VCGRU over a sequence. Returns Y, H, M."""
     return _sequence(vcgru_step, X, H0, U, V, u, v, b, sharpness, epsilon)
 
 
@@ -123,7 +123,7 @@ def vclstm(
     sharpness: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A whole VCLSTM sequence: Y, H, M, C."""
+    """A VCLSTM over a sequence. Returns Y, H, M, C."""
     h, c, states, fractions = H0, C0, [], []
     for x in X:
         h, c, m = vclstm_step(x, h, c, U, V, u, v, b, sharpness, epsilon)

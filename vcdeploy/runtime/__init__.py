@@ -1,4 +1,4 @@
-"""Running trained models: one interface over several backends, with sampling on top."""
+"""Inference: one interface to all backends, with sampling on top."""
 
 from vcdeploy.runtime.backends import BACKENDS
 from vcdeploy.runtime.loading import load

@@ -1,6 +1,6 @@
-"""The backends: what each one offers, and the registry that load, doctor, the export check and bench look them up in.
+"""The interface of a backend, and the registry used by load, doctor, the export check and bench.
 
-A backend is one module with a function `start`, and one row in BACKENDS.
+A backend is a module with a function `start`, and a row in BACKENDS.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ class Backend(Protocol):
 
     @property
     def detail(self) -> str:
-        """Which variant runs: native's instruction set, ONNX Runtime's custom op or function body, the GPU, …"""
+        """The variant in use: native's instruction set, ONNX Runtime's custom op or function body, the GPU, …"""
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        position: how many symbols came before; only the CRNN on bits needs it.
+        position: number of symbols processed so far; only the CRNN on bits needs it.
         """
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
-        """`length` tokens after the prime, one by one."""
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
+        """Generate `length` tokens after the prime, in pieces of as many as one call of the backend makes."""
 
 
 @dataclass(frozen=True)
 class Row:
     """A backend in the registry.
 
-    module: where `start(source, precision, threads)` makes a Backend. requires: optional packages it needs.
+    module: its `start(source, precision, threads, variant)` returns a Backend. requires: optional packages it needs.
     variable, dense, crnn: the units it runs. repacks: whether it can change the precision of a file's weights.
     """
 
@@ -74,7 +74,7 @@ class Row:
         return None
 
     def start(self, source: Source, precision: str, threads: int) -> Backend:
-        """The model on this backend; `start` of its module gets the part of the name after the colon, too."""
+        """Start a model on this backend. The part of the name after the colon is passed to the module as variant."""
         name, _, variant = self.name.partition(":")
         for module in self.requires:
             extras.require(module, for_=f"the {name} backend")
@@ -88,7 +88,7 @@ class Row:
 
 FUNCTION_BODY = "onnxruntime:function"  # ONNX Runtime without our custom op
 
-# In the order that `auto` tries them. GPU backends are never chosen by themselves.
+# In the order `auto` tries them. `auto` never chooses a GPU backend.
 BACKENDS = {
     row.name: row
     for row in (

@@ -1,4 +1,4 @@
-"""int8 in PyTorch: the reference's steps in an arithmetic with the same bits everywhere (docs/design.md, section 2)."""
+"""int8 in PyTorch: the reference's steps in bit-reproducible arithmetic (docs/design.md, section 2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,7 +23,7 @@ PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
 def tanh(x: Tensor) -> Tensor:
-    """x P(x²) / Q(x²), in float32, every operation rounded by itself; NaN stays NaN."""
+    """tanh as x P(x²) / Q(x²) in float32, each operation rounded separately (no fused operations); NaN stays NaN."""
     x = x.float().clamp(-TANH_END, TANH_END)
     y = x * x
 
@@ -41,13 +41,13 @@ def sigmoid(x: Tensor) -> Tensor:
 
 
 class Matrices:
-    """The levels and scales of matrices, made once for each."""
+    """Caches the quantized levels and scales of each weight matrix."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def of(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Of weight [R, C], whole levels in double, and what one is worth in each row [R]."""
+        """The integer levels of weight [R, C], in double, and the scale of each row [R]."""
         key = weight.data_ptr(), len(weight)
         if key not in self._made:
             scale = torch.from_numpy(row_scale(weight.detach().cpu().numpy())).to(weight.device)
@@ -56,11 +56,13 @@ class Matrices:
 
 
 class Int8(TorchFunctionMode):
-    """While it is entered, a step of the reference, or the output layer, is that of int8: `linear` multiplies whole
-    levels, the scheduler's sums are made in double, and sigmoid and tanh are those of this page.
+    """A context in which a step of the reference, or the output layer, computes in int8.
 
-    x [B, D], V: the step's input and the matrix that reads it. The levels of x are relative to its largest value; those
-    of anything else to the largest value so far, and to 1 at least.
+    `linear` multiplies integer levels, the scheduler's sums are computed in double, and sigmoid and tanh are the ones
+    in this file.
+
+    x [B, D], V: the step's input and the matrix it is multiplied by. The levels of x are relative to its largest
+    magnitude, those of other activations to the largest magnitude so far, at least 1.
     """
 
     def __init__(self, dim: int, matrices: Matrices, x: Tensor | None = None, V: Tensor | None = None) -> None:
@@ -82,26 +84,26 @@ class Int8(TorchFunctionMode):
     def _linear(self, value: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         reach = self._reach(value, weight)
         levels, scale = self.matrices.of(weight)
-        # Sums of whole numbers, exact in any order.
+        # Sums of integers, exact in any order.
         sums = torch.nn.functional.linear(torch.round(value * (self.levels / reach)).double(), levels)
         product = sums.float() * (scale * (reach / self.levels))
         return product if bias is None else product + bias
 
     def _reach(self, value: Tensor, weight: Tensor) -> Tensor:
-        """The magnitude that takes all levels, [..., 1]."""
+        """The magnitude of the highest level, [..., 1]."""
         if self.x is not None and weight is self.V:
             return self.x.abs().amax(-1, keepdim=True).clamp(min=LEAST_RANGE)
-        # r ⊙ hbar comes after hbar, and takes its levels: it is nowhere larger.
+        # r ⊙ hbar comes after hbar and is nowhere larger, so it uses the same levels.
         largest = value.abs().amax(-1, keepdim=True)
         self.reach = torch.maximum(largest, torch.as_tensor(self.reach, dtype=value.dtype, device=value.device))
         return self.reach
 
 
 def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a variable unit's float32 model does in int8: tokens [T, B], state [S, B, D] -> logits, state, m."""
+    """Run a float32 model of a variable unit in int8: tokens [T, B], state [S, B, D] -> logits, state, m."""
     unit: Any = model.unit
     step, rows, D = cells.STEPS[model.unit_name], unit.spec.state_rows, unit.dim
-    # As files and kernels hold them.
+    # Files and kernels store them as float32.
     sharpness, epsilon = (float(np.float32(each)) for each in (unit.sharpness, unit.epsilon))
     matrices = Matrices()
     x = model.embedding(tokens)

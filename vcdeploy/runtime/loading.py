@@ -1,4 +1,4 @@
-"""load: from a name, a file or a folder to a model that runs."""
+"""load: load a model from a name, a file or a folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vcdeploy.spec import PRECISIONS
 def load(path: str | Path, backend: str = "auto", precision: str | None = None, threads: int = 1) -> Model:
     """Load a pretrained model by name ("english"), or the model at `path`.
 
-    A path is a file of `vcdeploy export`, the folder of a bundle, a checkpoint, or the folder of a run. A pretrained
-    model's name comes before a file of that name, which is "./english" or a Path.
+    A path is a file of `vcdeploy export`, the folder of a bundle, a checkpoint, or the folder of a run. The name of a
+    pretrained model takes precedence over a file of the same name; for the file use "./english" or a Path.
 
-    backend: native, onnxruntime or torch, or auto: the first one that is installed and runs the unit (native runs the
-    variable units); `Model.backend` says which. A backend that is named runs, or it is an error. onnxruntime runs the
-    units on our custom op if it was built, else on the function body in the file, which computes densely;
-    `Model.detail` says which. onnxruntime:function always takes the function body.
-    On a GPU: tensorrt runs the engine of a folder that `vcdeploy export --trt` wrote; onnxruntime:cuda the function
+    backend: native, onnxruntime, torch, or auto for the first one that is installed and runs the unit (native runs the
+    variable units); see `Model.backend`. There is no fallback from an explicit backend: if it can't be used, that is an
+    error. onnxruntime runs the units on our custom op if it was built, else on the function body in the file, which
+    computes densely; see `Model.detail`. onnxruntime:function always uses the function body.
+    On a GPU: tensorrt runs the engine in a folder written by `vcdeploy export --trt`; onnxruntime:cuda the function
     body with ONNX Runtime's CUDA provider; onnxruntime:tensorrt our plugin with its TensorRT provider.
-    precision: f32, f16, bf16 or int8; the file's own by default. Only the native backend can change it.
-    threads: CPU threads. PyTorch has one setting for the whole process, and this sets it.
+    precision: f32, f16, bf16 or int8; by default that of the file. Only the native backend can change it.
+    threads: number of CPU threads. In PyTorch this is a process-wide setting.
 
     >>> model = load("english")
     >>> ids = model.generate(model.vocab.encode("The prime min"), length=20)
@@ -46,13 +46,13 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         precision = precision or stored
         if precision != stored and not row.repacks:
             raise VcdeployError(
-                f"{source.file} is {stored}, and the {name} backend runs a file as it is: write an {precision} one "
-                f"with `vcdeploy export --precision {precision}`, or use the native backend"
+                f"{source.file} is {stored}, and the {name} backend can't change the precision of a file: create one "
+                f"in {precision} with `vcdeploy export --precision {precision}`, or use the native backend"
             )
         runner = row.start(source, precision, threads)
     except MemoryError as error:
         raise VcdeployError(
-            f"{path} needs more memory than this process can get: use a smaller --precision or a smaller model, "
-            "or export it again if it should be small"
+            f"{path} needs more memory than is available: use a smaller --precision or a smaller model, "
+            "or export it again if it is a small model"
         ) from error
     return Model(name, source.config, source.vocab, precision, str(source.file), runner)

@@ -1,10 +1,11 @@
-"""Model: what `vcdeploy.load` returns, the same on every backend."""
+"""Model, which `vcdeploy.load` returns: the same interface on every backend."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,10 @@ from vcdeploy.vocabulary import Vocabulary
 
 @dataclass
 class Model:
-    """A model on one backend; what every backend offers, with the same checks and the same errors.
+    """A model on one backend, with the same checks and error messages on all of them.
 
-    backend: the one that runs. config: the description the file carries (unit, dim, layers, sharpness, kind, …).
-    precision: that of the weights it runs with. runner: the backend's own object, for what only that backend has.
+    backend: name of the backend. config: the description in the file (unit, dim, layers, sharpness, kind, …).
+    precision: precision of the weights in use. runner: the backend's own object, for backend-specific features.
     """
 
     backend: str
@@ -34,20 +35,21 @@ class Model:
 
     @property
     def detail(self) -> str:
-        """Which variant of the backend runs: native's instruction set, ONNX Runtime's custom op or function body, …"""
+        """The variant of the backend: native's instruction set, ONNX Runtime's custom op or function body, …"""
         return self.runner.detail
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], compute (m) [T, B, layers].
 
-        Without a state it starts from zeros. position, how many symbols came before, matters to the CRNN on bits only.
+        Without a state it starts from zeros. position: number of symbols processed so far; only the CRNN on bits
+        needs it.
         """
         tokens = np.asarray(tokens)
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise VcdeployError(
                 f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
             )
-        if self.backend != "native":  # which refuses foreign ids itself, in less time than NumPy takes to look
+        if self.backend != "native":  # native rejects unknown ids itself, faster than NumPy
             self._check_ids(tokens)
         if state is not None:
             state = np.ascontiguousarray(state, np.float32)
@@ -57,7 +59,7 @@ class Model:
         try:
             outputs: Arrays = self.runner.run(np.ascontiguousarray(tokens, np.int64), state, position)
         except VcdeployError:
-            self._check_ids(tokens)  # the same words whoever noticed
+            self._check_ids(tokens)  # the same message on every backend
             raise
         return outputs
 
@@ -69,9 +71,9 @@ class Model:
     def generate(
         self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
     ) -> Iterator[int]:
-        """`length` ids after those of the prime, one by one; the same seed gives the same ids on every backend.
+        """Generate `length` ids after the prime, one by one; the same seed gives the same ids on every backend.
 
-        sampling, or its fields as options: temperature, top_k, top_p, seed.
+        Pass a Sampling, or its fields as options: temperature, top_k, top_p, seed.
 
         >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
         """
@@ -80,9 +82,15 @@ class Model:
     def stream(
         self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
     ) -> Iterator[Token]:
-        """The symbols of generate, each with the m of its step and its log-probability."""
+        """Like generate, but yields tokens with the m of their step and their log-probability."""
+        return chain.from_iterable(self.pieces(prime, length, sampling, **options))
+
+    def pieces(
+        self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
+    ) -> Iterator[list[Token]]:
+        """Like stream, but yields lists of as many tokens as the backend generates at once."""
         if isinstance(prime, str):
-            raise VcdeployError("the prime is text, and generate takes ids: give model.vocab.encode(prime)")
+            raise VcdeployError("the prime is text, but generate takes ids: pass model.vocab.encode(prime)")
         given = np.asarray(prime)
         sampling = replace(sampling or Sampling(), **options)
         if given.size == 0:

@@ -1,4 +1,4 @@
-"""The native backend: the kernels of plugins/cpu behind the common interface. It knows arrays only, no framework."""
+"""The native backend: the kernels of plugins/cpu behind the common interface. It needs NumPy only, no framework."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from vcdeploy.runtime.sources import Source
 
 TABLE_BYTES = 64 * 2**20  # 256 symbols of a VCGRU-1024 take 28 MB
-STREAMED = 32  # symbols to a native call: few enough to appear as they are made
+STREAMED = 32  # symbols per native call: few enough for smooth streaming
 
 
 def plain_names(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's weights by the names they have in a model file (docs/design.md, 2); those names stay."""
+    """Rename a checkpoint's weights to their names in a model file (docs/design.md, section 2); others are kept."""
     renamed = {"embedding.weight": "embedding"}
     return {renamed.get(name, name.removeprefix("unit.")): each for name, each in weights.items()}
 
 
 def _array(weight: ArrayLike | Stored) -> Any:
-    """As _native takes it: float32, or for a stored matrix its bytes [rows, …], their precision and the scales."""
+    """A weight as _native takes it: float32, or for a stored matrix its bytes [rows, …], precision and scales."""
     if not isinstance(weight, Stored):
         return np.require(np.asarray(weight), np.float32, ["C", "A"])
     if weight.values.ndim != 2:
@@ -43,9 +43,9 @@ class NativeModel:
     """A language model of variable-computation units, with packed weights, on the CPU.
 
     weights: `embedding` [vocab, D], `layers.0.U`, `.V`, `.u`, `.v`, `.b` and so on, `output.weight` [vocab, D],
-    `output.bias` [vocab]; or the names of a checkpoint. Those of a model file are packed as they are stored, row by
-    row, so that no float32 copy of a matrix is made. table_bytes: the memory that the first layer's input side,
-    tabulated, may take; 0 for none. isa: an instruction set of `_native.instruction_sets()`, for tests.
+    `output.bias` [vocab]; or the names of a checkpoint. Weights of a model file are packed as they are stored, row by
+    row, without a float32 copy of the matrix. table_bytes: maximum size of the first layer's input table; 0 for no
+    table. isa: an instruction set of `_native.instruction_sets()`, for tests.
     """
 
     backend = "native"
@@ -85,7 +85,7 @@ class NativeModel:
                 isa=isa,
             )
         except KeyError as error:
-            raise VcdeployError(f"the model has no weights named {error}: is it whole?") from error
+            raise VcdeployError(f"the model has no weights named {error}: is it complete?") from error
         except (TypeError, ValueError) as error:
             raise VcdeployError(f"the model can't be loaded: {error}") from error
         if self._model.vocab_size != len(vocab):
@@ -110,12 +110,12 @@ class NativeModel:
 
     @property
     def weight_bytes(self) -> int:
-        """What the packed weights take."""
+        """Size of the packed weights."""
         return self._model.weight_bytes
 
     @property
     def table_bytes(self) -> int:
-        """What the first layer's table takes; 0 without one."""
+        """Size of the first layer's input table; 0 without one."""
         return self._model.table_bytes
 
     def run(
@@ -123,21 +123,21 @@ class NativeModel:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        position is for backends whose units must know it; these do not.
+        position is part of the common interface and not used here.
         """
         try:
             return self._model.run(tokens, state)
         except ValueError as error:
             raise VcdeployError(f"the model can't run: {error}") from error
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
-        """The tokens of `vcdeploy.runtime.sampling.generate`, many per native call."""
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
+        """Generate the same tokens as `vcdeploy.runtime.sampling.generate`, many per native call."""
         random = sampling.uniforms()
         tokens, state = np.ascontiguousarray(prime, np.int64).reshape(-1), None
         while length > 0:
             uniforms = random.random(min(length, STREAMED))
             try:
-                made, m, log_probabilities, state, _ = self._model.generate(
+                made, m, log_probabilities, state = self._model.generate(
                     tokens,
                     uniforms,
                     state,
@@ -148,13 +148,13 @@ class NativeModel:
             except ValueError as error:
                 raise VcdeployError(f"the model can't generate: {error}") from error
             means = m.mean(-1, dtype=np.float64).tolist()
-            yield from map(Token, made.tolist(), means, log_probabilities.tolist())
+            yield list(map(Token, made.tolist(), means, log_probabilities.tolist()))
             length -= len(made)
             tokens = made[-1:]
 
 
 def start(source: Source, precision: str, threads: int, variant: str) -> NativeModel:
-    """The registry's entry point."""
+    """Entry point for the registry."""
     config = source.config
     model = NativeModel(
         source.weights(),
@@ -167,7 +167,7 @@ def start(source: Source, precision: str, threads: int, variant: str) -> NativeM
     )
     if (model.dim, model.layers) != (config["dim"], config["layers"]):
         raise VcdeployError(
-            f"the weights don't fit the model's description: they have {model.dim} dimensions and {model.layers} "
-            f"layers, and it says {config['dim']} and {config['layers']}; export it again with `vcdeploy export`"
+            f"the weights don't match the model's description: they have {model.dim} dimensions and {model.layers} "
+            f"layers, but it says {config['dim']} and {config['layers']}; export it again with `vcdeploy export`"
         )
     return model

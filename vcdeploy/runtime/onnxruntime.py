@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: an exported file behind the common interface, arrays in and out.
+"""The ONNX Runtime backend: an exported file behind the common interface.
 
 By default the units run on the kernels of the custom-op library (plugins/onnxruntime), which skip. On request, or if
 the installation lacks the library, they run on the file's function body, which computes densely.
@@ -29,17 +29,17 @@ OUTPUTS = ("logits", "state_out", "compute")
 
 
 class OnnxRuntimeModel(PythonLoop):
-    """A file of `vcdeploy export`, or any that keeps to docs/design.md, section 2.
+    """A file of `vcdeploy export`, or any file that follows docs/design.md, section 2.
 
     form says what runs: "custom op" (the kernels of plugins/cpu, which skip), "function body" (standard ops, which
     compute densely), "bucketed" (If nodes, which skip), "dense" (ONNX's own RNN, GRU or LSTM op) or "standard ops"
-    (a variable unit that another writer spelled out).
+    (a variable unit that another exporter built from standard ops).
     """
 
     backend = "onnxruntime"
 
     def __init__(self, source: Path | str | bytes, threads: int = 1, custom_op: bool = True) -> None:
-        """source: the file, or its content. custom_op: False for the function body even where there is a library."""
+        """source: the file, or its content. custom_op: False to use the function body even if the library exists."""
         extras.require("onnxruntime", for_="the onnxruntime backend")
         self.name = "the model" if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
@@ -52,7 +52,7 @@ class OnnxRuntimeModel(PythonLoop):
         self._check_signature()
 
     def _start(self, model: ModelProto, content: bytes, threads: int, custom_op: bool) -> tuple[str, Any]:
-        """The form, and the session that runs it."""
+        """Choose the form and open its session."""
         found = library()
         self.form = form_of(model, self.config, found is not None and custom_op)
         self._check_levels(model)
@@ -62,7 +62,7 @@ class OnnxRuntimeModel(PythonLoop):
 
     @property
     def detail(self) -> str:
-        """What runs: the form."""
+        """The form in use."""
         return self.form
 
     def run(
@@ -70,13 +70,13 @@ class OnnxRuntimeModel(PythonLoop):
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        position, how many symbols came before, is there for the common interface: no exported unit needs it.
+        position is part of the common interface; no exported unit needs it.
         """
         if state is None:
             state = np.zeros((self._rows, tokens.shape[1], self.config["dim"]), np.float32)
         try:
             logits, after, compute = self._session.run(OUTPUTS, {"tokens": tokens, "state": state})
-        except Exception as error:  # its errors have no common type of their own
+        except Exception as error:  # ONNX Runtime's errors have no common base class
             reason = str(error).strip().splitlines()[0]
             raise VcdeployError(f"ONNX Runtime can't run {self.name} ({self.form}): {reason}") from error
         return logits, after, compute
@@ -90,27 +90,27 @@ class OnnxRuntimeModel(PythonLoop):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        options.log_severity_level = 3  # errors only; they come as exceptions
+        options.log_severity_level = 3  # errors only; they are raised as exceptions
         remedy = EXPORT_AGAIN
         try:
             if custom_ops is not None:
-                remedy += ", or take the backend onnxruntime:function, which needs no custom op"
+                remedy += ", or use the backend onnxruntime:function, which needs no custom op"
                 options.add_session_config_entry("vcdeploy.threads", str(threads))
                 options.add_session_config_entry("vcdeploy.precision", self.config["precision"])
                 options.register_custom_ops_library(str(custom_ops))
-                # Without their bodies the ops run on our kernels or not at all: the form is what it says.
+                # Without function bodies ONNX Runtime can't fall back to them silently.
                 content = _without_bodies(model)
             return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its errors have no common type of their own
+        except Exception as error:  # ONNX Runtime's errors have no common base class
             reason = str(error).strip().splitlines()[0]
             if "is not a registered function/op" in reason and custom_ops is None:
-                reason += "; the functions of its ops are missing: vcdeploy.export.attach_functions puts them in"
+                reason += "; the functions of its ops are missing: vcdeploy.export.attach_functions adds them"
             raise VcdeployError(
                 f"ONNX Runtime {onnxruntime.__version__} can't load {self.name} ({self.form}: {reason}): {remedy}"
             ) from error
 
     def _check_levels(self, model: ModelProto) -> None:
-        """An int8 op says how it rounds activations; one that does not, or differently, is of another int8."""
+        """Raise unless the int8 ops declare the activation levels of this version."""
         from vcdeploy.format.functions import levels_of_ops
         from vcdeploy.format.precision import activation_levels
 
@@ -119,7 +119,7 @@ class OnnxRuntimeModel(PythonLoop):
         wanted = activation_levels(self.config["dim"])
         if (found := levels_of_ops(model)) != {wanted}:
             raise VcdeployError(
-                f"{self.name} is int8, and its ops have activation_levels {sorted(found, key=str)} "
+                f"{self.name} is int8, but its ops have activation_levels {sorted(found, key=str)} "
                 f"instead of {wanted}: {EXPORT_AGAIN}"
             )
 
@@ -137,7 +137,7 @@ class OnnxRuntimeModel(PythonLoop):
             if name not in values:
                 raise VcdeployError(f"{self.name} has no input or output {name!r}: {EXPORT_AGAIN}")
             value = values[name]
-            # T and B may have other names, but must be open; every other size is fixed.
+            # T and B may have other names, but must be dynamic; every other size is fixed.
             fits = len(value.shape) == len(shape) and all(
                 not isinstance(got, int) if isinstance(size, str) else got == size
                 for got, size in zip(value.shape, shape, strict=True)
@@ -146,12 +146,12 @@ class OnnxRuntimeModel(PythonLoop):
                 raise VcdeployError(
                     f"{self.name}: {name} is {value.type} {value.shape}, but its description "
                     f"({self.config['unit']}, dim {D}, layers {layers}, {len(self.vocab)} symbols) "
-                    f"asks for {kind} {shape}: {EXPORT_AGAIN}"
+                    f"requires {kind} {shape}: {EXPORT_AGAIN}"
                 )
 
 
 def start(source: Source, precision: str, threads: int, variant: str) -> OnnxRuntimeModel:
-    """The registry's entry point; variant: "function" for the function body even where the custom op was built."""
+    """Entry point for the registry. variant: "function" to use the function body even if the custom op was built."""
     return OnnxRuntimeModel(source.content(), threads, custom_op=variant != "function")
 
 
@@ -165,17 +165,17 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(content: bytes, name: str) -> ModelProto:
-    """The model in a file's content. Nothing outside is read, whatever it says about external data."""
+    """Parse a file's content. External data is never read."""
     import onnx
 
     try:
         return onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's decoders have several types
-        raise VcdeployError(f"{name} is not a whole ONNX file ({error}): {EXPORT_AGAIN}") from error
+    except Exception as error:  # protobuf implementations raise different types
+        raise VcdeployError(f"{name} is not a complete ONNX file ({error}): {EXPORT_AGAIN}") from error
 
 
 def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
-    """What ONNX Runtime runs of a model; custom_op: whether it has our kernels."""
+    """The form of a model in ONNX Runtime. custom_op: whether our kernels are available."""
     from vcdeploy.format.functions import used_ops
 
     if config["unit"] in DENSE_UNITS:

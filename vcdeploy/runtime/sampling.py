@@ -1,4 +1,4 @@
-"""Sampling: from logits to symbols. It knows arrays only, no framework and no vocabulary."""
+"""Sampling symbols from logits. Uses arrays only, no framework and no vocabulary."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from vcdeploy.errors import VcdeployError
 
 
 class Runnable(Protocol):
-    """What every backend offers: tokens [T, B] in, logits [T, B, vocab], state and m [T, B, layers] out."""
+    """Any backend: run takes tokens [T, B] and returns logits [T, B, vocab], state and m [T, B, layers]."""
 
     def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]: ...
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How symbols are drawn. Temperature 0 takes the most likely one; top_k 0 and top_p 1 leave nothing out."""
+    """Sampling parameters. Temperature 0 is greedy; top_k 0 and top_p 1 disable these filters."""
 
     temperature: float = 0.8
     top_k: int = 0
@@ -33,14 +33,14 @@ class Sampling:
             )
 
     def uniforms(self) -> np.random.Generator:
-        """The random numbers of the draws, one per symbol."""
+        """The random number generator; each symbol takes one number."""
         return np.random.default_rng(self.seed)
 
 
 def choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
     """The symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab]."""
     if not np.isfinite(logits).all():
-        raise VcdeployError("the model's logits hold NaN or infinity: its training diverged; use another checkpoint")
+        raise VcdeployError("the model's logits contain NaN or infinity: training diverged; use another checkpoint")
     if sampling.temperature == 0:
         return int(np.argmax(logits))
     scaled = logits.astype(np.float64) / sampling.temperature
@@ -58,8 +58,8 @@ def choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
 class Token(NamedTuple):
     """A generated symbol.
 
-    m: of the step it was sampled from, the mean over layers; that step read the symbol before it. log_probability:
-    natural logarithm of its probability under the model's own distribution, before temperature, top_k and top_p.
+    m: mean over layers, for the step it was sampled from, whose input is the previous symbol. log_probability: natural
+    logarithm of its probability under the model's own distribution, before temperature, top_k and top_p.
     """
 
     id: int
@@ -68,7 +68,7 @@ class Token(NamedTuple):
 
 
 def generate(model: Runnable, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
-    """`length` tokens after the prime (at least one symbol), one by one; the loop of backends without their own."""
+    """Generate `length` tokens after the prime (at least one symbol), one by one, with any backend's run."""
     random = sampling.uniforms()
     tokens, state, position = np.asarray(prime, np.int64).reshape(-1, 1), None, 0
     for _ in range(length):
@@ -80,28 +80,28 @@ def generate(model: Runnable, prime: NDArray[np.int64], length: int, sampling: S
 
 
 def draw(logits: NDArray[Any], m: NDArray[Any], uniform: float, sampling: Sampling) -> Token:
-    """A token from the last step's logits [vocab] and m [layers]."""
+    """Sample a token from the last step's logits [vocab] and m [layers]."""
     chosen = choose(logits, uniform, sampling)
     return Token(chosen, float(m.mean(dtype=np.float64)), float(log_probabilities(logits)[chosen]))
 
 
 class PythonLoop:
-    """Base of backends without a generate loop of their own: symbol by symbol, from `run`."""
+    """Base class of backends without a native generation loop: calls `run` for each symbol."""
 
     @property
     def detail(self) -> str:
-        """Which variant runs; nothing to say by default."""
+        """The variant in use; empty by default."""
         return ""
 
     def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]:
         raise NotImplementedError
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
-        return generate(self, prime, length, sampling)
+    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
+        return ([token] for token in generate(self, prime, length, sampling))
 
 
 def log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Natural logarithms of the distributions [..., vocab] that the logits stand for."""
+    """Log-softmax of logits [..., vocab], in float64."""
     wide = logits.astype(np.float64)
     wide -= wide.max(-1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(-1, keepdims=True))
@@ -109,18 +109,18 @@ def log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class Reader:
-    """Reads symbols as they come, and says of each how well the model foresaw it and what it spent on it."""
+    """Reads symbols incrementally and reports the bits and m of each."""
 
     def __init__(self, model: Runnable) -> None:
         self._model = model
         self._state: Any = None
         self._position = 0
-        self._logits: NDArray[Any] | None = None  # [vocab], for the symbol to come
+        self._logits: NDArray[Any] | None = None  # [vocab], for the next symbol
 
     def read(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each of ids [n]: its bits, and m of the step that read it, the mean of the layers.
+        """For each of ids [n]: its bits, and m of the step that read it (mean over layers).
 
-        Bits are those of the model's own distribution, at temperature 1; NaN for the very first symbol.
+        Bits are those of the model's own distribution, at temperature 1; NaN for the first symbol.
         """
         logits, self._state, m = self._model.run(ids.reshape(-1, 1), self._state, self._position)
         self._position += len(ids)

@@ -1,4 +1,4 @@
-"""Where a model comes from: a name of the zoo, a model file, a checkpoint or the folder of a run."""
+"""Sources of models: a pretrained model's name, a model file, a checkpoint or the folder of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A trained model that no backend runs yet.
+    """A trained model before it is started on a backend.
 
     config: its description (unit, dim, layers, sharpness, epsilon, kind, …).
     """
@@ -36,7 +36,7 @@ class Source(Protocol):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The model as a checkpoint, to export it in another form."""
+        """The model as a checkpoint, for exporting it in another form."""
 
     def weights(self) -> Mapping[str, Any]:
         """The weights by name."""
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 
 def open_source(path: str | Path) -> Source:
-    """The model that `load` would run; its description is checked."""
+    """Open the model that `load` would run, and validate its description."""
     file = find(path)
     source: Source = OnnxSource(file) if holds_onnx(file) else CheckpointSource(file)
     _check_description(source.config, file)
@@ -57,7 +57,7 @@ def open_source(path: str | Path) -> Source:
 
 
 def find(path: str | Path) -> Path:
-    """The file that a string, which may be a name of the zoo, or a path means."""
+    """The model file for a path or a pretrained model's name."""
     if isinstance(path, str) and path in zoo.names():
         return zoo.model_file(path)
     file = Path(path)
@@ -70,19 +70,19 @@ def find(path: str | Path) -> Path:
             "is it the folder of a run, or of `vcdeploy export --bundle`?"
         )
     if file.suffix == ".plan" and (model := file.with_name("model.onnx")).is_file():
-        return model  # which has the vocabulary; the engine lies beside it
+        return model  # it has the vocabulary; the engine is in the same folder
     if not file.is_file():
         near = get_close_matches(str(path), zoo.names(), n=1)
         raise VcdeployError(
             f"no model at {path}: " + (f"did you mean {near[0]}? Otherwise " if near else "") + "give the file of "
-            "`vcdeploy export`, a checkpoint or the folder of `vcdeploy train`, or the name of a model that ships: "
+            "`vcdeploy export`, a checkpoint or the folder of `vcdeploy train`, or the name of a pretrained model: "
             + ", ".join(zoo.names())
         )
     return file
 
 
 def holds_onnx(file: Path) -> bool:
-    """By its name, or else by how it begins: a safetensors file has eight bytes of length, then JSON."""
+    """Whether a file is ONNX, by its name or else its content: safetensors has eight bytes of length, then JSON."""
     if file.suffix in (".onnx", ".safetensors"):
         return file.suffix == ".onnx"
     with file.open("rb") as opened:
@@ -90,7 +90,7 @@ def holds_onnx(file: Path) -> bool:
 
 
 def _check_description(config: dict[str, Any], file: Path) -> None:
-    """Raise where a value that a backend relies on is missing or of no use."""
+    """Raise if a value that backends rely on is missing or invalid."""
 
     def whole(value: Any) -> bool:
         return type(value) is int and value > 0
@@ -109,13 +109,13 @@ def _check_description(config: dict[str, Any], file: Path) -> None:
     for key, fits in sound.items():
         if not fits:
             raise VcdeployError(
-                f"the description of {file} has {key} = {str(config.get(key))[:80]}, which no model has: "
+                f"the description of {file} has {key} = {str(config.get(key))[:80]}, which is invalid: "
                 "export it again with `vcdeploy export`, or use another checkpoint"
             )
 
 
 class CheckpointSource:
-    """A checkpoint, and what each backend takes from it."""
+    """A checkpoint, in the forms the backends need."""
 
     def __init__(self, file: Path) -> None:
         for module in ("torch", "safetensors"):
@@ -140,7 +140,7 @@ class CheckpointSource:
 
 
 def network_of(content: bytes, name: str) -> LanguageModel:
-    """PyTorch's network of an exported file's content, with the weights as they are stored."""
+    """The PyTorch network for an exported file's content, with the weights as stored."""
     return OnnxSource(Path(name), content).network()
 
 
@@ -148,20 +148,20 @@ class OnnxSource:
     """An exported file, read without any runtime."""
 
     def __init__(self, file: Path, content: bytes | None = None) -> None:
-        """content: that of the file, where it is known already."""
+        """content: the file's content, if it has been read already."""
         self.file = file
         try:
             self._content = file.read_bytes() if content is None else content
             self._read = reader.read(self._content)
         except OSError as error:
             raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
-        except Exception as error:  # NumPy's, and those of onnx and its parser
-            raise VcdeployError(f"{file} is not a whole ONNX file ({error}): {metadata.EXPORT_AGAIN}") from error
+        except Exception as error:  # from NumPy, onnx or its parser
+            raise VcdeployError(f"{file} is not a complete ONNX file ({error}): {metadata.EXPORT_AGAIN}") from error
         self.config = metadata.read_config(self._read.metadata, str(file))
         self.vocab = metadata.read_vocabulary(self._read.metadata, self.config, str(file))
 
     def weights(self) -> Mapping[str, Stored]:
-        """The numbers of the file, which must be as many as its description says."""
+        """The weights in the file, checked against the sizes in its description."""
         weights = self._read.weights
         try:
             for name, size in self._sizes(weights):
@@ -169,28 +169,29 @@ class OnnxSource:
                     raise ValueError(f"{name} has the shape {list(weights[name].shape)}")
         except (KeyError, ValueError) as error:
             raise VcdeployError(
-                f"the weights of {self.file} are missing or don't fit its description ({error}): "
+                f"the weights of {self.file} are missing or don't match its description ({error}): "
                 "export it again with `vcdeploy export`"
             ) from error
         return weights
 
     def _sizes(self, weights: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-        """What must be there at least: checked before a network of the described size is made."""
-        D = self.config["dim"]
+        """Names and minimum sizes of the weights, checked before a network of the described size is built."""
+        D, symbols = self.config["dim"], len(self.vocab)
         for name in ("embedding", "output.weight"):
-            yield name, len(self.vocab) * D
+            yield name, symbols * D
         numbers = {int(found[1]) for name in weights if (found := re.match(r"layers\.(\d+)\.", name))}
         if len(numbers) != self.config["layers"] or max(numbers) != len(numbers) - 1:
             raise ValueError(f"there are weights of {len(numbers)} layers, not {self.config['layers']}")
+        matrix = "U" if is_variable(self.config["unit"]) else "R"
         for number in numbers:
-            yield f"layers.{number}." + ("U" if is_variable(self.config["unit"]) else "R"), D * D
+            yield f"layers.{number}.{matrix}", D * D
 
     def content(self) -> bytes:
         return self._content
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """What a checkpoint of this model would hold, as far as the file has it: to export it in another form."""
+        """The model as a checkpoint, as far as the file has the data, for exporting it in another form."""
         for module in ("torch", "safetensors"):
             extras.require(module, for_="a model's weights in PyTorch")
         from vcdeploy.training.checkpoint import Checkpoint
@@ -222,5 +223,5 @@ class OnnxSource:
         try:
             network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in parameters.items()})
         except RuntimeError as error:
-            raise VcdeployError(f"the weights of {self.file} don't fit its description: {error}") from error
+            raise VcdeployError(f"the weights of {self.file} don't match its description: {error}") from error
         return network

@@ -1,4 +1,4 @@
-"""The PyTorch backend: a checkpoint's model behind the common interface, arrays in and out."""
+"""The PyTorch backend: a language model of vcdeploy.units behind the common interface."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class TorchModel(PythonLoop):
-    """A language model of vcdeploy.units; runs where its weights are.
+    """A language model of vcdeploy.units; runs on the device of its weights.
 
-    precision: int8 rounds the activations of variable units, as everywhere; the weights are taken as they are.
+    precision: int8 rounds the activations of variable units, as on every backend; the weights are used as they are.
     """
 
     backend = "torch"
@@ -35,8 +35,7 @@ class TorchModel(PythonLoop):
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        position: how many symbols came before; it matters to the CRNN on bits, which must know where
-        characters end.
+        position: number of symbols processed so far; the CRNN on bits needs it to know where characters end.
         """
         device = next(self.model.parameters()).device
         boundaries = None
@@ -52,6 +51,6 @@ class TorchModel(PythonLoop):
 
 
 def start(source: Source, precision: str, threads: int, variant: str) -> TorchModel:
-    """The registry's entry point."""
+    """Entry point for the registry."""
     torch.set_num_threads(threads)
     return TorchModel(source.network(), source.vocab, precision)

@@ -1,1 +1,1 @@
-"""Training: configuration, objective, schedules, the loop, checkpoints, more than one process."""
+"""Training: configuration, objective, schedules, training loop, checkpoints, multi-process training."""

@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file, weights plus JSON; reading one executes nothing from it.
+"""Checkpoints: weights plus JSON in one safetensors file. Reading one executes no code from it.
 
-Written to a temporary name in the same folder and renamed, so that a killed run leaves the old file or the new
-one. The tensors' checksum is in the header: a damaged file is told from a whole one.
+Files are written to a temporary name in the same folder and renamed, so a killed run leaves either the old file or the
+new one. The header has a checksum of the tensors, to detect damaged files.
 """
 
 import json
@@ -30,9 +30,10 @@ FORMAT = "vcdeploy.checkpoint.1"
 
 @dataclass
 class Checkpoint:
-    """model: the weights by name. training: what a resumed run needs beside them (empty in `best`).
+    """The content of a checkpoint file.
 
-    config describes the model (unit, dim, layers, sharpness, epsilon, kind, buffer, …), as in an exported file.
+    config: the model's description (unit, dim, layers, sharpness, epsilon, kind, buffer, …), as in an exported file.
+    model: weights by name. training: the other tensors needed to resume (empty in `best`).
     """
 
     config: dict[str, Any]
@@ -42,19 +43,17 @@ class Checkpoint:
     progress: dict[str, Any]
 
     def build(self) -> LanguageModel:
-        """The model, with its weights, ready to evaluate."""
+        """Build the model with its weights, in eval mode."""
         try:
             shape = {name: self.config[name] for name in ("dim", "layers", "dropout", "sharpness", "epsilon")}
             model = LanguageModel(self.config["unit"], len(self.vocab), **shape)
             model.load_state_dict(self.model)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise VcdeployError(
-                f"the checkpoint's weights and its description do not fit each other: {error}"
-            ) from error
+            raise VcdeployError(f"the checkpoint's weights do not match its description: {error}") from error
         return model.eval()
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
-        """The weights in float32, by their names in PyTorch."""
+        """The weights in float32, by PyTorch name."""
         return {name: each.float().numpy() for name, each in self.build().state_dict().items()}
 
 
@@ -66,7 +65,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Save; on a full disk (or any OSError) what was there stays, and the state goes to the temporary folder."""
+    """Save a checkpoint. On a full disk (or any OSError) keep the old file and save to the temporary folder instead."""
     tensors = {f"model.{name}": tensor.detach().cpu() for name, tensor in checkpoint.model.items()}
     tensors |= {f"training.{name}": tensor.detach().cpu() for name, tensor in checkpoint.training.items()}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -81,33 +80,33 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     try:
         write_atomically(path, content)
     except OSError as error:
-        kept = f"the checkpoint of before is still {path}" if path.exists() else "there is no earlier checkpoint"
+        kept = f"the previous checkpoint is still at {path}" if path.exists() else "there is no previous checkpoint"
         message = f"could not save {path}: {error.strerror or error}; {kept}"
         rescued = Path(tempfile.gettempdir()) / f"vcdeploy-rescued-{os.getpid()}-{path.name}"
         try:
             write_atomically(rescued, content)
         except OSError:
-            raise VcdeployError(f"{message}. Free some space and resume from what there is.") from error
+            raise VcdeployError(f"{message}. Free some space, then resume or start again.") from error
         raise VcdeployError(
-            f"{message}. The state of now was saved as {rescued}: free some space, move it to {path} and resume."
+            f"{message}. The current state was saved as {rescued}: free some space, move it to {path} and resume."
         ) from error
 
 
 def find(path: Path, prefer: str = "best") -> Path:
-    """The checkpoint file meant by a file or a run's folder."""
+    """The checkpoint at a path: the file itself, or the one in a run's folder."""
     if path.is_dir():
         for name in (prefer, "last"):
             if (path / f"{name}.safetensors").is_file():
                 return path / f"{name}.safetensors"
         raise VcdeployError(f"{path} holds no best.safetensors or last.safetensors: is it the folder of a run?")
     if not path.is_file():
-        raise VcdeployError(f"no checkpoint at {path}: give the file, or the folder that `vcdeploy train` made")
+        raise VcdeployError(f"no checkpoint at {path}: give the file, or the folder of a `vcdeploy train` run")
     return path
 
 
 def read(path: Path) -> Checkpoint:
-    """Load and check; anything wrong with the file is an error that says so."""
-    damaged = f"{path} is not a whole vcdeploy checkpoint"
+    """Load and verify a checkpoint; raises VcdeployError if the file is damaged or not a checkpoint."""
+    damaged = f"{path} is not a complete vcdeploy checkpoint"
     try:
         content = path.read_bytes()
         tensors = load(content)
@@ -120,7 +119,7 @@ def read(path: Path) -> Checkpoint:
     if header.get("vcdeploy.format") != FORMAT:
         raise VcdeployError(
             f"{path} is a safetensors file, but not a checkpoint of this version "
-            f"(format {header.get('vcdeploy.format')!r}, wanted {FORMAT!r})"
+            f"(format {header.get('vcdeploy.format')!r}, expected {FORMAT!r})"
         )
     if header.get("vcdeploy.checksum") != _checksum(tensors):
         raise VcdeployError(f"{damaged} (its checksum is wrong): use another one, such as last.safetensors beside it")

@@ -1,16 +1,16 @@
-"""What a training run is made of; it validates itself, with messages that name the options."""
+"""Configuration of a training run. It validates itself, with messages that name the options."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 from vcdeploy.errors import VcdeployError
 
-RENAMED = {"initial_share": "initial_m"}  # settings by their name in checkpoints of version 0.1
+RENAMED = {"initial_share": "initial_m"}  # setting names in checkpoints of version 0.1
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Every setting of a run. The names are those of the options of `vcdeploy train`."""
+    """All settings of a run, named after the options of `vcdeploy train`."""
 
     corpus: str = "demo"
     kind: str | None = None
@@ -22,7 +22,7 @@ class TrainConfig:
     dropout: float = 0.0
     epsilon: float = 1e-3
     initial_m: float = 0.5
-    # the computation it may spend
+    # compute
     setting: str = "learn"
     target: float = 0.4
     weight: float | None = None
@@ -93,19 +93,17 @@ class TrainConfig:
                 value = getattr(self, flag[2:].replace("-", "_"))
                 raise VcdeployError(f"{flag} must be {wanted}, not {value}")
         if self.setting == "guide" and not self.guide:
-            raise VcdeployError(
-                "--setting guide needs --guide: the symbols with a target of their own, or `boundaries`"
-            )
+            raise VcdeployError("--setting guide needs --guide: the symbols with a separate target, or `boundaries`")
         if self.budget and (self.setting != "learn" or self.weight is not None):
-            raise VcdeployError("--budget steers the weight itself: leave out --weight, and --setting other than learn")
+            raise VcdeployError("--budget adjusts the weight itself: omit --weight, and use --setting learn")
         if self.above_only and self.setting == "learn" and self.weight is None:
-            raise VcdeployError("--above-only has no effect while the weight is steered: give --weight too")
+            raise VcdeployError("--above-only has no effect without a fixed weight: set --weight as well")
         if self.guide and self.setting != "guide":
             raise VcdeployError(f"--guide has no effect in --setting {self.setting}: use --setting guide")
 
     @property
     def peak_lr(self) -> float:
-        """--lr; by default 0.002, and less for a wide state, where that much diverges as the mask sharpens."""
+        """--lr; by default 0.002, and lower for large states, where 0.002 diverges as the mask sharpens."""
         return self.lr or 2e-3 * min(1.0, (256 / self.dim) ** 0.5)
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +111,7 @@ class TrainConfig:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
-        """From a checkpoint; a missing or foreign entry is an error, not a default."""
+        """Read the settings in a checkpoint; a missing or unknown entry is an error."""
         values = {RENAMED.get(name, name): value for name, value in values.items()}
         known = {field.name: field.type for field in fields(cls)}
         wrong = sorted(known.keys() ^ values.keys())

@@ -1,6 +1,6 @@
-"""More than one process: `torchrun … -m vcdeploy train` splits the batch and adds gradients and sums up.
+"""Multi-process training: `torchrun … -m vcdeploy train` splits the batch and reduces gradients and metrics.
 
-One process is the case of world = 1: every function here then returns what it was given.
+A single process has world = 1; every function here is then a no-op.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's place among all: rank of world, and the device it computes on."""
+    """This process's rank, the number of processes (world) and the device."""
 
     rank: int
     world: int
@@ -26,17 +26,18 @@ class Processes:
     def first(self) -> bool:
         return self.rank == 0
 
-    # Not DistributedDataParallel. It overlaps sending with the backward pass, but the gradient of a recurrent weight is
-    # complete only when that has walked the whole segment. And it refers to the process group: see processes().
+    # DistributedDataParallel is not used. It overlaps communication with the backward pass, but the gradient of a
+    # recurrent weight is complete only at the end of that pass. It also holds a reference to the process group: see
+    # processes().
 
     def agree(self, model: nn.Module) -> None:
-        """Every process takes the weights of the first."""
+        """Copy the weights of the first process to all others."""
         if self.world > 1:
             for weight in model.parameters():
                 dist.broadcast(weight.detach(), 0)
 
     def average(self, weights: Iterable[nn.Parameter]) -> None:
-        """The mean of every gradient over the processes, in place, all in one message."""
+        """Average the gradients over all processes, in place, in a single all-reduce."""
         if self.world == 1:
             return
         gradients = [weight.grad for weight in weights if weight.grad is not None]
@@ -46,14 +47,14 @@ class Processes:
             gradient.copy_(mean.view_as(gradient))
 
     def add_up(self, sums: Tensor) -> Tensor:
-        """The sum over all processes, on the CPU."""
+        """Sum over all processes, on the CPU."""
         if self.world > 1:
             sums = sums.to(self.device)
             dist.all_reduce(sums)
         return sums.cpu()
 
     def gather(self, part: Tensor, dim: int) -> Tensor:
-        """Every process's part side by side along dim, in rank order, on the CPU."""
+        """Concatenate the parts of all processes along dim, in rank order, on the CPU."""
         if self.world == 1:
             return part.cpu()
         parts = [torch.empty_like(part) for _ in range(self.world)]
@@ -63,13 +64,14 @@ class Processes:
 
 @contextmanager
 def processes() -> Iterator[Processes]:
-    """The processes torchrun started (gloo on CPUs, NCCL on GPUs), or this one alone.
+    """The processes started by torchrun (gloo on CPUs, NCCL on GPUs), or a single one.
 
-    Nothing but torch.distributed may refer to the group. A thread of gloo lets go of its tensors only after the caller
-    has gone on, and takes Python's lock for that. destroy_process_group waits for these threads without the lock, if it
-    drops the last reference to the group. With another one they are still there when Python ends, which unwinds a
-    thread that wants the lock, through destructors that must not throw: "terminate called without an active exception"
-    (pytorch/pytorch#190489). And DistributedDataParallel, where it has the last one, waits for them with the lock held.
+    Only torch.distributed may hold a reference to the process group. A gloo thread releases its tensors after the
+    caller has returned, and takes the GIL to do so. destroy_process_group waits for these threads without holding the
+    GIL, provided it drops the last reference to the group. With another reference left, the threads are still running
+    at interpreter exit, which unwinds a thread waiting for the GIL through noexcept destructors: "terminate called
+    without an active exception" (pytorch/pytorch#190489). DistributedDataParallel, if it holds the last reference,
+    waits for the threads while holding the GIL.
     """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     cuda = torch.cuda.is_available()
@@ -80,7 +82,7 @@ def processes() -> Iterator[Processes]:
         return
     if cuda:
         torch.cuda.set_device(device)
-    # Its functions have the group of the moment of the import as a default, for good; the optimizer imports it.
+    # The functions of this module bind the current group as a default argument on import, and the optimizer imports it.
     importlib.import_module("torch.distributed.nn.functional")
     dist.init_process_group("nccl" if cuda else "gloo")
     try:

@@ -1,4 +1,4 @@
-"""Evaluation: every symbol of a split predicted once, with m at every position; in PyTorch, or on any backend."""
+"""Evaluation: predict every symbol of a split once and record m at every position, in PyTorch or on any backend."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -13,13 +13,13 @@ from vcdeploy.training.metrics import Tally, active_squares, squares_of
 from vcdeploy.training.streams import Streams
 from vcdeploy.units import LanguageModel
 
-# tokens and boundaries [T, B], the state before and the number of steps before -> logits, the state after, m
+# tokens [T, B], boundaries [T, B], state, number of steps so far -> logits, new state, m
 Read = Callable[[Tensor, Tensor | None, Any, int], tuple[Tensor, Any, Tensor]]
 
 
 @torch.no_grad()
 def evaluate(model: LanguageModel, streams: Streams) -> tuple[Tally, np.ndarray]:
-    """The tally of this process's streams, and m [positions, layers] in the order of the text.
+    """The tally of this process's streams, and m [positions, layers] in text order.
 
     Each stream starts from a zero state. The last symbol is only a target, so it has no m.
     """
@@ -36,7 +36,7 @@ def evaluate(model: LanguageModel, streams: Streams) -> tuple[Tally, np.ndarray]
 
 
 class Runnable(Protocol):
-    """A model of vcdeploy.load."""
+    """A model loaded with vcdeploy.load."""
 
     config: dict[str, Any]
 
@@ -44,7 +44,7 @@ class Runnable(Protocol):
 
 
 def evaluate_loaded(model: Runnable, streams: Streams) -> tuple[Tally, np.ndarray]:
-    """The same of a model of vcdeploy.load, on its backend; a CRNN finds the boundaries itself."""
+    """Like evaluate, for a model loaded with vcdeploy.load, on its backend; a CRNN finds the boundaries itself."""
     config = model.config
     softness = (config["sharpness"], config["epsilon"]) if config["unit"] in VARIABLE_UNITS else None
 
@@ -56,7 +56,7 @@ def evaluate_loaded(model: Runnable, streams: Streams) -> tuple[Tally, np.ndarra
 
 
 def _measure(read: Read, squares: Callable[[Tensor], Tensor], streams: Streams) -> tuple[Tally, np.ndarray]:
-    """squares: from m to a²."""
+    """Run a model over all segments; squares computes a² from m."""
     state: Any = None
     tally: Tally | None = None
     fractions: list[Tensor] = []

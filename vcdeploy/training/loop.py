@@ -1,4 +1,4 @@
-"""The training loop: segments in, gradients, the penalty steered, metrics out, checkpoints kept."""
+"""The training loop: optimization steps, evaluation, metrics, checkpoints."""
 
 import json
 import math
@@ -30,13 +30,13 @@ from vcdeploy.units import LanguageModel
 from vcdeploy.units.variable import VariableUnit
 
 Row = dict[str, Any]
-BUDGET_TOLERANCE = 0.02  # of the mean of a²/D²
+BUDGET_TOLERANCE = 0.02  # relative, on the mean of a²/D²
 LOG_EVERY = 50  # steps between rows of metrics.jsonl
-DIVERGED = (2.0, 0.3)  # times the lowest loss, plus nats: a run that stands so high will not come down again
+DIVERGED = (2.0, 0.3)  # a loss above 2.0 × the lowest loss + 0.3 nats does not recover
 
 
 class Interrupted(Exception):
-    """A signal asked the run to stop; its state is saved."""
+    """The run was stopped by a signal; its state is saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -46,7 +46,7 @@ class Interrupted(Exception):
 class Trainer:
     """One run in one folder: last.safetensors (to resume), best.safetensors (to use), metrics.jsonl.
 
-    on_row is called with every row of metrics as it is made; on_step with the step just done.
+    on_row is called with every new row of metrics, on_step after every step with its number.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Trainer:
             initial_m=config.initial_m,
         ).to(processes.device)
         processes.agree(self.model)
-        if processes.rank:  # another dropout on every process
+        if processes.rank:  # different dropout masks on every process
             torch.manual_seed(config.seed + processes.rank)
         self.optimizer = torch.optim.Adam(_groups(self.model, config.scheduler_rate), lr=config.peak_lr)
         bounded = config.unit == "crnn" or config.guide == "boundaries"
@@ -99,7 +99,7 @@ class Trainer:
         self.layers = 2 if config.unit == "crnn" else config.layers
         self.epoch_tally, self.recent = Tally(self.layers), Tally(self.layers)
         self.best: list[float] | None = None
-        self.lowest = math.inf  # loss, of the rows for single steps
+        self.lowest = math.inf  # lowest training loss logged so far
         self.stop_signal: int | None = None
 
     @property
@@ -107,16 +107,16 @@ class Trainer:
         return self.step / self.train.segments
 
     def run(self) -> None:
-        """Train to the end; raises Interrupted (after saving) on SIGINT or SIGTERM."""
+        """Train to the end. Raises Interrupted, after saving, on SIGINT or SIGTERM."""
         try:
             with self._signals(), _board(self.folder if self.processes.first else None) as self.board:
                 self._loop()
-        except OSError as error:  # metrics or TensorBoard on a full disk; checkpoints speak for themselves
+        except OSError as error:  # metrics or TensorBoard on a full disk; checkpoint.write reports its own errors
             if self.processes.world == 1:
                 self.save("last")
             raise VcdeployError(
                 f"could not write {error.filename or self.folder}: {error.strerror or error}; the checkpoints in "
-                f"{self.folder} are whole: free some space and continue with --resume {self.folder}"
+                f"{self.folder} are intact: free some space and continue with --resume {self.folder}"
             ) from error
 
     def _loop(self) -> None:
@@ -141,25 +141,25 @@ class Trainer:
                 raise Interrupted(stopped)
 
     def _check_course(self, loss: float) -> None:
-        """Stop a run whose loss has left its course for good, before a checkpoint of it replaces a sound one."""
+        """Stop a diverged run before its checkpoint replaces a good one."""
         self.lowest = min(self.lowest, loss)
         times, more = DIVERGED
         if loss > times * self.lowest + more:
             raise VcdeployError(
                 f"training diverged: the loss was {self.lowest:.3f} and is {loss:.3f} at step {self.step} (epoch "
                 f"{self.epoch:.2f}). Start again with a lower --lr (it peaks at {self.config.peak_lr:.2g}) or "
-                f"--sharpness-end ({self.config.sharpness_end:g}). Checkpoints of before are kept in {self.folder}"
+                f"--sharpness-end ({self.config.sharpness_end:g}). Earlier checkpoints are kept in {self.folder}"
             )
 
     def _check_budget(self, budget: float) -> None:
-        """The mask reaches past m·D, so that even m = 0 spends something; less than that cannot be asked for."""
+        """Raise if the budget is below the cost of m = 0, which is not zero because the mask reaches past m·D."""
         least = active_squares(self.model, torch.zeros(1), self._sharpness(self.total - 1)).item() ** 0.5
         if least >= budget * self.config.dim:
             raise VcdeployError(
                 f"--budget {budget:g} cannot be met: at the sharpness this run ends with, "
                 f"{self._sharpness(self.total - 1):g}, the mask covers {least:.0f} of {self.config.dim} dimensions "
-                f"even at m = 0. Let the sharpness grow further or sooner (--sharpness-end, --sharpness-every), or "
-                f"give a larger --dim or --budget"
+                f"even at m = 0. Raise the sharpness further or sooner (--sharpness-end, --sharpness-every), or "
+                f"use a larger --dim or --budget"
             )
 
     def _sharpness(self, step: int) -> float:
@@ -189,7 +189,7 @@ class Trainer:
         if not math.isfinite(objective.item()):
             raise VcdeployError(
                 f"the loss is {objective.item()} at step {self.step} (epoch {self.epoch:.2f}): lower --lr or --clip. "
-                f"Checkpoints of before are kept in {self.folder}"
+                f"Earlier checkpoints are kept in {self.folder}"
             )
         self.optimizer.zero_grad(set_to_none=True)
         objective.backward()
@@ -211,7 +211,7 @@ class Trainer:
             self.objective.observe(*self._means(flat, self._final_squares(flat), level))
 
     def _final_squares(self, m: Tensor) -> Tensor:
-        """a²/D² as the model will spend it when done: as the mask sharpens, m need not move to keep a budget."""
+        """a²/D² at the final sharpness, so that m need not move as the mask sharpens to keep the budget."""
         return active_squares(self.model, m, self._sharpness(self.total - 1)) / self.config.dim**2
 
     def _means(self, *quantities: Tensor) -> list[float]:
@@ -228,7 +228,7 @@ class Trainer:
         if self.objective:
             fractions = torch.from_numpy(m)
             self.objective.calibrate(*self._means(fractions, self._final_squares(fractions)))
-        # Of two models the better: one that keeps the budget, then the sharper mask, then fewer bits.
+        # Rank by: budget met, then sharper mask, then fewer bits.
         missed = 0.0
         if self.config.budget and abs(row["compute"] / self.config.budget**2 - 1) > BUDGET_TOLERANCE:
             missed = 1.0
@@ -238,7 +238,7 @@ class Trainer:
             self.save("best")
 
     def _emit(self, split: str, tally: Tally, **more: float) -> Row:
-        """A row of metrics, over all processes: to the file, to TensorBoard, to the caller."""
+        """Log a row of metrics, reduced over all processes: to the file, to TensorBoard and to on_row."""
         tally.sums = self.processes.add_up(tally.sums)
         row = {"step": self.step, "epoch": round(self.epoch, 4), "split": split}
         row |= tally.summary(self.config.unit, self.config.dim, self.corpus.vocab)
@@ -258,7 +258,7 @@ class Trainer:
     # Checkpoints
 
     def save(self, name: str) -> None:
-        """`last` has all that a resumed run needs; `best` has the model alone. Every process must call it."""
+        """Save `last` (everything needed to resume) or `best` (only the model). Every process must call it."""
         config, training = self.config, self._training_state() if name == "last" else {}
         if not self.processes.first:
             return
@@ -305,20 +305,20 @@ class Trainer:
         return tensors
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
-        """Continue where `saved` (a `last` checkpoint) stopped."""
+        """Resume from `saved`, a `last` checkpoint."""
         progress, tensors = saved.progress, saved.training
         if progress["corpus"] != fingerprint(self.corpus):
             raise VcdeployError(
                 f"the corpus {self.config.corpus} is not what this run was trained on "
-                f"(length and checksum {fingerprint(self.corpus)}, then {progress['corpus']}): bring the old text "
-                f"back, or start a new run"
+                f"(length and checksum now {fingerprint(self.corpus)}, then {progress['corpus']}): restore the old "
+                f"text, or start a new run"
             )
         processes = self.processes
         self.model.load_state_dict(saved.model)
         self.step, self.best = progress["step"], progress["best"]
         if "state" in tensors:
             self.state = tensors["state"][:, self.train.mine].to(processes.device)
-        if processes.first:  # sums over all processes: one of them carries them on
+        if processes.first:  # sums over all processes: only one may continue them
             self.epoch_tally.sums, self.recent.sums = tensors["epoch_tally"], tensors["recent"]
         if len(tensors["rng"]) == processes.world:
             torch.set_rng_state(tensors["rng"][processes.rank])
@@ -341,7 +341,7 @@ class Trainer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM end the run after the step at hand; a second one ends it at once."""
+        """SIGINT and SIGTERM end the run after the current step; a second signal ends it immediately."""
 
         def note(number: int, frame: FrameType | None) -> None:
             if self.stop_signal is not None:
@@ -356,7 +356,7 @@ class Trainer:
                 signal.signal(each, handler)
 
     def _agreed_signal(self) -> int:
-        """The signal any process has received, 0 for none: all stop at the same step."""
+        """The signal received by any process, 0 for none, so that all stop at the same step."""
         mine = torch.tensor([float(self.stop_signal or 0)])
         if self.processes.world == 1:
             return int(mine)
@@ -365,7 +365,7 @@ class Trainer:
 
 
 def _groups(model: LanguageModel, scheduler_rate: float) -> list[dict[str, Any]]:
-    """The parameters as Adam takes them, schedulers apart; multiple: of the learning rate of the step."""
+    """Parameter groups for Adam, schedulers in their own group. `multiple` scales the learning rate."""
     if not isinstance(model.unit, VariableUnit):
         return [{"params": list(model.parameters()), "multiple": 1.0}]
     schedulers = model.unit.scheduler_parameters()
@@ -381,20 +381,21 @@ def fingerprint(corpus: Corpus) -> str:
 
 
 def _guided(config: TrainConfig, corpus: Corpus) -> Tensor | None:
-    """bool [vocab]: the symbols of --guide; None where there are none, or the boundaries decide."""
+    """bool [vocab]: the symbols of --guide; None without --guide or with `--guide boundaries`."""
     if not config.guide or config.guide == "boundaries":
         return None
     wanted = config.guide.split() if corpus.kind == "music" else list(config.guide)
     unknown = [symbol for symbol in wanted if symbol not in corpus.vocab.symbols]
     if unknown:
         raise VcdeployError(
-            f"--guide names {unknown[0]!r}, which {corpus.name} has not; its symbols: {' '.join(corpus.vocab.symbols)}"
+            f"--guide names {unknown[0]!r}, which is not a symbol of {corpus.name}; its symbols: "
+            f"{' '.join(corpus.vocab.symbols)}"
         )
     return torch.tensor([symbol in wanted for symbol in corpus.vocab.symbols])
 
 
 def _forget_rows_after(path: Path, step: int) -> None:
-    """What a killed run logged after its last checkpoint will be logged again."""
+    """Drop the rows a killed run logged after its last checkpoint; they will be logged again."""
     if path.exists():
         rows = [line for line in path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
         write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
@@ -402,7 +403,7 @@ def _forget_rows_after(path: Path, step: int) -> None:
 
 @contextmanager
 def _board(folder: Path | None) -> Iterator[Any]:
-    """A TensorBoard writer if tensorboard is installed and this process writes; else None."""
+    """A TensorBoard writer if tensorboard is installed and folder is given, else None."""
     if folder is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""What is measured everywhere alike: loss, bits or perplexity, mean m and its spread, rnn_d, macs."""
+"""The metrics of training and evaluation: loss, bits or perplexity, mean m and its spread, rnn_d, macs."""
 
 import math
 from typing import Any
@@ -16,19 +16,19 @@ def squares_of(m: Tensor, dim: int, softness: tuple[float, float] | None) -> Ten
     """a² for every m; softness is the mask's sharpness and epsilon, None for a unit without a mask."""
     if softness is None:
         return (m.detach().double() * dim) ** 2
-    # As cost.active counts: a mask of D entries for every symbol of a long text would not fit into memory.
+    # Closed form, as in cost.active: a mask of D entries for every symbol of a long text would not fit into memory.
     return (m.detach().double() * dim + cost.reach(*softness)).floor().clamp(0, dim) ** 2
 
 
 def active_squares(model: LanguageModel, m: Tensor, sharpness: float | None = None) -> Tensor:
-    """a² for every m [..., layers], at the model's sharpness or another."""
+    """a² for every m [..., layers], at the given sharpness (default: the model's)."""
     unit = model.unit
     softness = (sharpness or unit.sharpness, unit.epsilon) if isinstance(unit, VariableUnit) else None
     return squares_of(m, unit.dim, softness)
 
 
 class Tally:
-    """Sums over symbols, in one float64 tensor so that processes can add theirs up.
+    """Sums over symbols, in one float64 tensor so that they can be reduced over processes.
 
     Layout: nats, symbols, then for every layer the sums of m, m² and a².
     """
@@ -37,7 +37,7 @@ class Tally:
         self.sums = torch.zeros(2 + 3 * layers, dtype=torch.float64)
 
     def add(self, nats: float, m: Tensor, squares: Tensor) -> None:
-        """m and a² [symbols, layers] of the symbols whose loss summed to nats."""
+        """Add symbols with the total loss nats, and their m and a² [symbols, layers]."""
         fractions = m.detach().double()
         per_layer = torch.stack([fractions, fractions**2, squares], 1).sum(0)  # [3, layers]
         head = torch.tensor([nats, len(m)], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What training minimises beside the loss: a penalty on m, and the steering that holds a budget."""
+"""The training objective besides the loss: a penalty on m, and the controller that meets a budget."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from vcdeploy.training.config import TrainConfig
 
 
 def penalty(m: Tensor, target: Tensor | float, norm: str, above_only: bool) -> Tensor:
-    """The mean over m [T, B, layers] of |m - target| or (m - target)², symmetric or only above the target."""
+    """Mean of |m - target| or (m - target)² over m [T, B, layers], symmetric or only above the target."""
     gap = m - target
     if above_only:
         gap = gap.clamp_min(0)
@@ -18,25 +18,25 @@ def penalty(m: Tensor, target: Tensor | float, norm: str, above_only: bool) -> T
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """The entropy of the prediction, in nats: [T, B] of logits [T, B, vocab]; no gradient flows through it."""
+    """Entropy of the prediction in nats, [T, B] for logits [T, B, vocab]; detached from the graph."""
     log_p = torch.log_softmax(logits.detach(), -1)
     return -(log_p.exp() * log_p).sum(-1)
 
 
 class Objective:
-    """The penalty of a run: what pulls m, and how strongly.
+    """The penalty of a run: targets for m and the weight of the penalty.
 
-    learn, steered (no --weight): every m is pulled down alike, by a weight that is steered until the mean of m is
-    --target, or the spending --budget; where m has sunk, every one is lifted alike. The text decides which steps
-    resist. (A penalty around the target cannot do both: more state is always of some use, so no m stays below the
-    target, and the mean meets it only where all do.)
-    learn, with --weight: the paper's penalty around one target. guide: the same, with a target of their own for
-    chosen symbols. entropy: the target follows the entropy of the prediction the step has to make, with the mean
-    --target.
+    learn without --weight: the penalty pulls every m down equally. A controller adjusts its weight until the mean of m
+    meets --target, or the cost meets --budget; if m falls too low, every m is lifted equally. Which steps keep a high m
+    is learnt from the text. (A penalty around the target cannot do this: more state always helps a little, so no m
+    stays below the target, and the mean meets it only if every m does.)
+    learn with --weight: the paper's penalty around one target.
+    guide: the same, with a separate target for chosen symbols.
+    entropy: the target follows the entropy of the step's prediction, with the mean --target.
     """
 
     def __init__(self, config: TrainConfig, guided: Tensor | None = None, epoch: int = 1000) -> None:
-        """guided: bool [vocab], the symbols with --guide-target; None where boundaries say (or no guide).
+        """guided: bool [vocab], the symbols with --guide-target; None with boundaries or without a guide.
 
         epoch: steps between evaluations.
         """
@@ -55,11 +55,11 @@ class Objective:
     def __call__(self, logits: Tensor, m: Tensor, tokens: Tensor, boundaries: Tensor | None) -> Tensor:
         """The weighted penalty for one segment; logits [T, B, vocab], m [T, B, layers], tokens [T, B]."""
         targets = 0.0 if self.steering else self.targets(logits, tokens, boundaries)
-        norm = self.config.norm if self.weight > 0 else "l1"  # to lift every m alike, the lowest too
+        norm = self.config.norm if self.weight > 0 else "l1"  # l1 lifts every m equally, including the lowest
         return self.weight * penalty(m, targets, norm, self.config.above_only)
 
     def targets(self, logits: Tensor, tokens: Tensor, boundaries: Tensor | None) -> Tensor | float:
-        """What the penalty pulls m to: one number, or [T, B, 1]."""
+        """The target of m: one number, or [T, B, 1]."""
         config = self.config
         if config.setting == "guide":
             chosen = self.guided.to(tokens.device)[tokens] if self.guided is not None else boundaries
@@ -73,7 +73,7 @@ class Objective:
         return config.target
 
     def observe(self, mean_m: float, mean_square: float, mean_entropy: float) -> None:
-        """After a step, the means over all processes: of m, of a²/D², of the prediction's entropy."""
+        """Update after a step, with means over all processes: of m, of a²/D² and of the prediction's entropy."""
         if self.steering:
             self.weight = self.steering.weight(self._spent(mean_m, mean_square))
         if self.mean_entropy is not None:
@@ -81,7 +81,7 @@ class Objective:
         self.mean_entropy = mean_entropy
 
     def calibrate(self, mean_m: float, mean_square: float) -> None:
-        """After an evaluation, the means over held-out text: what is steered there is what counts."""
+        """Update after an evaluation, with means over held-out text, where the goal has to be met."""
         if self.steering:
             self.steering.calibrate(self._spent(mean_m, mean_square))
 
@@ -89,7 +89,7 @@ class Objective:
         return math.sqrt(mean_square) if self.config.budget else mean_m
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to go on alike."""
+        """The state to save for resuming."""
         steering = vars(self.steering) if self.steering else None
         return {"weight": self.weight, "mean_entropy": self.mean_entropy, "steering": steering}
 
@@ -99,45 +99,45 @@ class Objective:
             vars(self.steering).update(state["steering"])
 
 
-GUIDING_WEIGHT = 1.0  # enough for m to follow targets of its own
+GUIDING_WEIGHT = 1.0  # enough for m to follow the targets of guide and entropy
 
 
 class Steering:
-    """Steers the penalty's weight until what is spent meets its goal.
+    """Adjusts the weight of the penalty until the cost meets its goal.
 
-    A proportional-integral controller on the logarithm of spent over goal; the weight is
-    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps. It follows the text of
-    training; text the model has not seen costs more, by a ratio that every evaluation measures anew.
+    A proportional-integral controller on the error log(cost / goal); the weight is
+    exp(integral + PROPORTIONAL * error). It settles within the first few hundred steps. It observes training text;
+    held-out text costs more, by a ratio that is measured again at every evaluation.
 
-    Early on a model may have no use for more state, and a scheduler that has sunk does not rise again by itself once
-    there is one. So after 200 steps of spending too little, with next to nothing left of the weight, it turns negative:
-    every m is lifted alike. That is a push, for 200 steps in all: a model that has no use for more sinks again.
+    Early in training a model may not benefit from more state, and a scheduler with a low m does not recover by itself
+    once it would. So after 200 steps below the goal with almost no weight left, the weight turns negative and every m
+    is lifted equally, for at most 200 steps in total: without a benefit from more state m falls again.
     """
 
-    SMOOTHING = 0.05  # of the running mean of what is spent
-    SLOWLY = 0.005  # of the one that held-out text is compared with, since a stretch of text differs from the next;
-    PARTS = 8  # or, where an epoch is short, over such a part of one
+    SMOOTHING = 0.05  # rate of the running mean of the cost
+    SLOWLY = 0.005  # rate of the slower mean that held-out text is compared with, since passages of text differ;
+    PARTS = 8  # in a short epoch, PARTS / epoch if that is larger
     PROPORTIONAL = 10.0
-    INTEGRAL = 0.08  # the weight needed keeps growing as the model learns; the error that leaves is growth / INTEGRAL
-    FAR = 0.1  # an error beyond it, as in the first steps, counts no more in the integral
-    LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # of the weight
-    PATIENCE = 200  # steps of too little, less those of enough, before m is lifted; and of lifting, at the most
-    SLACK = 0.02  # an error that is not too little
-    NOTHING = 0.01  # a weight that pulls no more
-    LIFT = 0.3  # the weight, over the rest of the error
+    INTEGRAL = 0.08  # the required weight grows as the model learns; the remaining error is growth / INTEGRAL
+    FAR = 0.1  # errors are clipped to ± FAR in the integral, against wind-up in the first steps
+    LOWEST, HIGHEST = math.log(1e-4), math.log(10.0)  # bounds of the weight's logarithm
+    PATIENCE = 200  # steps below the goal (minus steps at it) before m is lifted; also the maximum number of lifts
+    SLACK = 0.02  # errors above -SLACK are not below the goal
+    NOTHING = 0.01  # weights below this have no effect
+    LIFT = 0.3  # negative weight per error beyond SLACK
 
     def __init__(self, goal: float, epoch: int) -> None:
         self.goal = goal
         self.slowly = min(1.0, max(self.SLOWLY, self.PARTS / epoch))
-        self.surplus = 1.0  # what held-out text costs, over what the text of training does
+        self.surplus = 1.0  # cost on held-out text / cost on training text
         self.spent: float | None = None
         self.spent_lately: float | None = None
         self.integral = math.log(0.3)
-        self.too_little = 0  # such steps, less those of enough; from 0 to twice PATIENCE
-        self.lifts = self.PATIENCE  # those that are left
+        self.too_little = 0  # steps below the goal minus steps at it; from 0 to twice PATIENCE
+        self.lifts = self.PATIENCE  # lifts left
 
     def weight(self, spent: float) -> float:
-        """The weight for the next step, after one that spent so much."""
+        """The weight for the next step, given the cost of the last one."""
         self.spent = _nearer(self.spent, spent, self.SMOOTHING)
         self.spent_lately = _nearer(self.spent_lately, spent, self.slowly)
         error = math.log(max(self.spent, 1e-9) * self.surplus / self.goal)
@@ -151,7 +151,7 @@ class Steering:
         return math.exp(self._bounded(self.integral + self.PROPORTIONAL * error))
 
     def calibrate(self, held_out: float) -> None:
-        """Held-out text costs so much, by the model as it is."""
+        """Set the ratio of held-out to training cost, given the current cost on held-out text."""
         if self.spent_lately:
             self.surplus = held_out / self.spent_lately
 
@@ -160,5 +160,5 @@ class Steering:
 
 
 def _nearer(mean: float | None, value: float, rate: float) -> float:
-    """A running mean after one more value."""
+    """The running mean, updated with one value."""
     return value if mean is None else mean + rate * (value - mean)

@@ -1,10 +1,10 @@
-"""The two schedules, as pure functions of the step: learning rate, and sharpness of the mask."""
+"""Schedules of the learning rate and of the mask's sharpness, as pure functions of the step."""
 
 import math
 
 
 def learning_rate(step: int, total: int, peak: float, warmup: int, decay: str) -> float:
-    """Linear warm-up to the peak, then decay to a tenth of it at the last step (or none)."""
+    """Linear warm-up to the peak, then decay to a tenth of it at the last step (or no decay)."""
     if step < warmup:
         return peak * (step + 1) / warmup
     done = min(1.0, (step - warmup) / max(1, total - warmup))
@@ -16,11 +16,11 @@ def learning_rate(step: int, total: int, peak: float, warmup: int, decay: str) -
 
 
 def sharpness(step: int, every: int, start: float, growth: float, end: float) -> float:
-    """From start to end, by growth in every so many steps: evenly, for a jump unsettles what has been learnt."""
+    """Sharpness from start to end, growing linearly by `growth` per `every` steps: a jump would disturb training."""
     return min(end, round(start + growth * step / every, 10))
 
 
 def growth_interval(epoch: int, total: int, start: float, growth: float, end: float) -> int:
-    """Steps for one growth: an epoch's; fewer in a run so short that it would spend under a tenth of it at the end."""
+    """Steps per growth: one epoch; fewer in short runs, so that at least a tenth of the run has the final sharpness."""
     times = math.ceil(round((end - start) / growth, 6)) if growth else 0
     return max(1, min(epoch, int(0.9 * total / times))) if times else epoch

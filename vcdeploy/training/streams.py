@@ -1,4 +1,4 @@
-"""A long sequence as B parallel streams, cut into segments for truncated back-propagation."""
+"""Splits a long sequence into B parallel streams of segments, for truncated backpropagation."""
 
 import math
 
@@ -10,20 +10,20 @@ from vcdeploy.errors import VcdeployError
 
 
 def stream_bounds(batch: int, rank: int, world: int) -> slice:
-    """Which of the B streams a process holds."""
+    """The slice of the B streams that a process handles."""
     if batch % world:
-        raise VcdeployError(f"--batch {batch} cannot be shared among {world} processes: make it a multiple of {world}")
+        raise VcdeployError(f"--batch {batch} cannot be split across {world} processes: use a multiple of {world}")
     size = batch // world
     return slice(rank * size, (rank + 1) * size)
 
 
 class Streams:
-    """ids cut into `batch` contiguous streams; segment k is inputs, targets and boundaries, [T, b] each.
+    """ids split into `batch` contiguous streams; segment k has inputs, targets and boundaries, [T, b] each.
 
-    For training every stream is equally long and a remainder shorter than a segment is left out. With
-    `exact` (for evaluation) every symbol but the first is a target exactly once; the padding at the end of
-    the last streams has target -1. Every stream begins at a multiple of `period`: a model of bits meets the zero
-    state only where a character begins.
+    For training all streams have the same length, and a remainder shorter than a segment is dropped. With `exact` (for
+    evaluation) every symbol but the first is a target exactly once; the padding at the end of the last streams has
+    target -1. Every stream begins at a multiple of `period`, so that a model of bits starts from the zero state only
+    where a character begins.
     """
 
     def __init__(
@@ -55,21 +55,19 @@ class Streams:
         self.segments = -(-steps // length) if exact else steps // length
 
     def _lay_out(self, values: np.ndarray, steps: int, batch: int, padding: int) -> np.ndarray:
-        """[batch, steps], this process's rows only."""
+        """values as [batch, steps], only the rows of this process."""
         short = steps * batch - len(values)
         if short > 0:
             values = np.concatenate([values.astype(np.int32), np.full(short, padding, np.int32)])
         return values[: steps * batch].reshape(batch, steps)[self.mine]
 
     def restarting(self, k: int, every: int) -> Tensor:
-        """bool [b]: the streams that segment k begins from a zero state; each does after `every` segments, in turn.
+        """bool [b]: the streams that start segment k from a zero state; each does so every `every` segments, in turn.
 
-        What a model starts from when it is used. Dimensions it seldom updates keep their value for very long: a
-        model that never met the zero state again would come to lean on values from the beginning of training.
+        Inference starts from the zero state. Rarely updated dimensions keep their value for very long, so without
+        restarts a model would come to rely on values from the beginning of training.
         """
-        aligned = self.period // math.gcd(
-            self.period, self.length
-        )  # segments from one start of a character to the next
+        aligned = self.period // math.gcd(self.period, self.length)  # one segment in this many starts with a character
         turn, late = divmod(k, aligned)
         offsets = torch.arange(self.batch) * every // self.batch
         return ((turn + offsets) % every == 0)[self.mine] & (late == 0)

@@ -1,4 +1,4 @@
-"""The units as PyTorch modules: variable ones, dense baselines, and a language model around either."""
+"""The units as PyTorch modules: variable units, dense baselines, and a language model on top of either."""
 
 from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN
 from vcdeploy.units.language_model import LanguageModel

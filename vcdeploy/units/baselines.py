@@ -1,7 +1,7 @@
 """The dense units of the paper's comparisons: Elman RNN, GRU, LSTM, and the Conditional RNN.
 
-They answer to the same call as the variable units (vcdeploy.units.variable) and report m = 1: every dimension at
-every step. Like them they have no biases; the first layer's would be the embedding's anyway.
+They have the interface of the variable units (vcdeploy.units.variable) and report m = 1: every dimension at every step.
+Like the variable units they have no biases; the first layer's bias would be redundant with the embedding.
 """
 
 from typing import ClassVar
@@ -14,7 +14,7 @@ from vcdeploy.spec import UNITS, Unit
 
 
 class DenseUnit(nn.Module):
-    """A stack of one of PyTorch's own fused units; S is `spec.state_rows` per layer: h; for the LSTM h, then c."""
+    """A stack of PyTorch's fused RNN, GRU or LSTM. S is `spec.state_rows` per layer: h; for the LSTM h, then c."""
 
     spec: ClassVar[Unit]
     cell: ClassVar[type[nn.RNN | nn.GRU | nn.LSTM]]
@@ -45,7 +45,7 @@ class RNN(DenseUnit):
 
 
 class GRU(DenseUnit):
-    """The gated recurrent unit (PyTorch's form: the reset gate acts after its matrix)."""
+    """The gated recurrent unit (PyTorch's variant: the reset gate is applied after the matrix product)."""
 
     spec, cell = UNITS["gru"], nn.GRU
 
@@ -62,9 +62,9 @@ class CRNN(nn.Module):
     fast_t = tanh(U fast_{t-1} + V x_t + W slow_{t-1})
     slow_t = tanh(U' slow_{t-1} + V' fast_t) at a boundary, slow_{t-1} elsewhere
 
-    Boundaries [T, B] are given: word ends for characters, character ends for bits. State rows: fast, slow.
-    m [T, B, 2] is 1 for the fast layer, and 1 at boundaries, 0 elsewhere for the slow one. W slow changes only
-    at boundaries and is kept in between, which is how the cost is counted (vcdeploy.cost).
+    Boundaries [T, B] are an input: word ends for characters, character ends for bits. State rows: fast, slow.
+    m [T, B, 2] is 1 for the fast layer; for the slow layer it is 1 at boundaries and 0 elsewhere. W slow changes only
+    at boundaries and is cached in between; the cost (vcdeploy.cost) counts it that way.
     """
 
     spec: ClassVar[Unit] = UNITS["crnn"]
@@ -82,7 +82,7 @@ class CRNN(nn.Module):
         self, x: Tensor, state: Tensor | None = None, boundaries: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if boundaries is None or boundaries.shape != x.shape[:2]:
-            raise ValueError(f"CRNN needs boundaries [T, B] = {list(x.shape[:2])} with every x [T, B, D]")
+            raise ValueError(f"CRNN needs boundaries of shape [T, B] = {list(x.shape[:2])} for every x [T, B, D]")
         if state is None:
             state = x.new_zeros(2, x.shape[1], self.dim)
         fast, slow = state

@@ -1,4 +1,4 @@
-"""The language model around a unit: embedding, stack, output layer."""
+"""The language model on top of a unit: embedding, recurrent layers, output layer."""
 
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ MODULES: dict[str, type[VariableUnit | DenseUnit | CRNN]] = {
 
 
 class LanguageModel(nn.Module):
-    """Symbols in, logits of the next symbol out.
+    """Predicts the next symbol: tokens in, logits out.
 
     forward: tokens [T, B] int64, state [S, B, D] or None, boundaries [T, B] (CRNN only)
     -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
@@ -40,7 +40,7 @@ class LanguageModel(nn.Module):
             self.unit = module(dim, layers, dropout=dropout)
         else:
             if layers != 1:
-                raise ValueError(f"crnn is one fast and one slow layer: layers must be 1, not {layers}")
+                raise ValueError(f"crnn has one fast and one slow layer: layers must be 1, not {layers}")
             self.unit = module(dim)
         self.unit_name = unit
         self.embedding = nn.Embedding(vocab_size, dim)

@@ -1,4 +1,4 @@
-"""VCRNN, VCGRU and VCLSTM as modules for anyone's network: stacks of layers, each with its own scheduler."""
+"""VCRNN, VCGRU and VCLSTM as modules for any network: stacks of layers, each with its own scheduler."""
 
 from typing import Any, ClassVar
 
@@ -13,8 +13,8 @@ from vcdeploy.spec import UNITS, Unit
 class VariableLayer(nn.Module):
     """The parameters of one layer: U, V [G·D, D], the scheduler's u, v [D] and b [1].
 
-    A scheduler begins with the same m at every step, and learns where more is of use: what it would tell apart with
-    random u and v means nothing, and has to be unlearnt first (docs/design.md, section 4).
+    u and v start at zero, so that m is the same at every step: the distinctions random u and v would make are
+    meaningless and would have to be unlearnt first (docs/design.md, section 4).
     """
 
     def __init__(self, dim: int, gates: int, initial_m: float) -> None:
@@ -30,9 +30,9 @@ class VariableLayer(nn.Module):
 
 
 def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float) -> tuple[Tensor, ...]:
-    """The op of a unit over a sequence; its inputs are those of docs/design.md, section 2, in order.
+    """Run the op of a unit over a sequence; inputs as in docs/design.md, section 2, in that order.
 
-    While torch.onnx.export runs it is the ONNX op of that name; `vcdeploy.export.attach_functions` adds its body.
+    During torch.onnx.export this emits the ONNX op of that name; `vcdeploy.export.attach_functions` adds its body.
     """
     if not torch.onnx.is_in_onnx_export():
         outputs: tuple[Tensor, ...] = kernels.OPS[unit.name](*inputs, sharpness, epsilon)
@@ -52,10 +52,10 @@ def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float
 
 
 class VariableUnit(nn.Module):
-    """What the three units share: layers, states in one tensor, the sharpness of the mask.
+    """Base class of the three units: layers, states in one tensor, the sharpness of the mask.
 
     forward: x [T, B, D], state [S, B, D] or None (zeros) -> y [T, B, D], state [S, B, D], m [T, B, layers].
-    S is `spec.state_rows` per layer: h; for VCLSTM h, then c. Dropout acts between layers, in training only.
+    S is `spec.state_rows` per layer: h; for VCLSTM h, then c. Dropout is applied between layers, in training only.
     """
 
     spec: ClassVar[Unit]
@@ -105,12 +105,15 @@ class VariableUnit(nn.Module):
         return x, torch.stack(states), torch.stack(fractions, -1)
 
     def scheduler_parameters(self) -> list[nn.Parameter]:
-        """u, v and b of all layers. Trained like the rest they unsettle it: give them a lower learning rate, and clip
-        their gradient by itself (docs/design.md, section 4)."""
+        """u, v and b of all layers.
+
+        For stable training give them a lower learning rate and clip their gradient separately (docs/design.md,
+        section 4).
+        """
         return [each for layer in self.layers for name, each in layer.named_parameters() if name in ("u", "v", "b")]
 
     def _run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        """One layer over the sequence: y, its state rows, m [T, B]."""
+        """Run one layer over the sequence. Returns y, its state rows, m [T, B]."""
         h, *more = state
         inputs = (x, h, layer.U, layer.V, layer.u, layer.v, layer.b, *more)
         y, h, m, *more = run_op(self.spec, inputs, self.sharpness, self.epsilon)

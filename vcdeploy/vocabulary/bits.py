@@ -1,4 +1,4 @@
-"""Text as bits: eight per UTF-8 byte, most significant first, then a buffer of zeros to think in."""
+"""Text as bits: eight per UTF-8 byte, most significant first, then a buffer of zeros as extra compute steps."""
 
 import codecs
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from vcdeploy.errors import VcdeployError
 
-# The buffers of the paper's bit-level experiments: none, one byte's worth, three bytes' worth.
+# Buffer sizes of the paper's bit-level experiments: none, one byte, three bytes.
 BUFFERS = (0, 8, 24)
 
 
@@ -25,7 +25,7 @@ def from_text(text: str, buffer: int = 0) -> NDArray[np.uint8]:
 
 
 def to_text(ids: NDArray[np.int64], buffer: int = 0) -> str:
-    """The text of a bit sequence; invalid UTF-8 becomes U+FFFD, a byte still short of bits is dropped."""
+    """The text of a bit sequence; invalid UTF-8 becomes U+FFFD, an incomplete last byte is dropped."""
     period = 8 + buffer
     whole = len(ids) // period + (len(ids) % period >= 8)
     rows = np.zeros(whole * period, np.uint8)
@@ -34,7 +34,7 @@ def to_text(ids: NDArray[np.int64], buffer: int = 0) -> str:
 
 
 def characters(ids: NDArray[np.int64], buffer: int = 0) -> list[str]:
-    """What each byte of a bit sequence completes: a character, or nothing before the last byte of one."""
+    """The text each byte of a bit sequence completes: a character, or "" for all but the last byte of one."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     rows = [ids[at : at + 8] for at in range(0, len(ids) - 7, 8 + buffer)]
     return [decoder.decode(np.packbits(row.astype(np.uint8)).tobytes()) for row in rows]

@@ -1,4 +1,4 @@
-"""Primes: from what a user typed to ids, with the nearest readable text where the model lacks a symbol."""
+"""Encodes a user's prime as ids, and suggests the nearest known text if the model lacks a symbol."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from vcdeploy.errors import VcdeployError
 from vcdeploy.vocabulary.symbols import Vocabulary, describe_unknown
 
-TYPED = 160  # characters of a prime that can be typed again
-# Typographic characters that have a plain spelling, but no decomposition.
+TYPED = 160  # longest prime suggested as an option to type, in characters
+# Typographic characters with a plain spelling but no Unicode decomposition.
 PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-",
          "−": "-", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ß": "ss", "ł": "l", "Ł": "L",
          "\t": " ", "\r": "", "\n": " "}  # fmt: skip
 
 
 def encode_prime(text: str, vocab: Vocabulary, from_file: bool) -> NDArray[np.int64]:
-    """The ids of a prime; a symbol that the model doesn't know is an error with the nearest way out."""
+    """The ids of a prime; a symbol the model doesn't know is an error that suggests the nearest known text."""
     if vocab.kind == "text" and ((ids := vocab.lookup(text)) < 0).any():
         nearest = {each: _nearest_characters(each, vocab) for each in dict.fromkeys(text) if vocab.lookup(each)[0] < 0}
         raise VcdeployError(
@@ -42,7 +42,7 @@ def encode_prime(text: str, vocab: Vocabulary, from_file: bool) -> NDArray[np.in
 
 
 def _music_symbols(text: str, vocab: Vocabulary) -> list[str]:
-    """As Vocabulary.encode reads music; but what is no ABC either, and has one strange symbol, is a line of symbols."""
+    """Read music as Vocabulary.encode does, but accept a line that has one unknown symbol and is not valid ABC."""
     from vcdeploy.music import notation
 
     line = text.split()
@@ -59,7 +59,7 @@ def _music_symbols(text: str, vocab: Vocabulary) -> list[str]:
 
 
 def _nearest_characters(character: str, vocab: Vocabulary) -> str:
-    """What comes closest to a character and can be read: other case, no accent, plain punctuation, or nothing."""
+    """The nearest text the model knows: other case, no accent, plain punctuation, or "" if there is none."""
     bare = "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
     plain = PLAIN.get(character, bare)
     for candidate in (character.lower(), character.upper(), bare, plain, plain.lower(), plain.upper()):
@@ -77,16 +77,16 @@ def _nearest_symbol(symbol: str, vocab: Vocabulary) -> str:
 
 def _offer(suggestion: str, nearest: dict[str, str], from_file: bool) -> str:
     if not suggestion.strip():
-        return "nothing like it can be read: begin with other symbols"
+        return "the model knows nothing similar: use other symbols"
     if len(suggestion) <= TYPED and not from_file:
-        return f"the closest it can read: --prime {shlex.quote(suggestion)}"
+        return f"the closest it knows: --prime {shlex.quote(suggestion)}"
     ways = [f"{each!r} as {near!r}" if near else f"{each!r} left out" for each, near in nearest.items()]
     more = f" and {len(ways) - 8} more" if len(ways) > 8 else ""
-    return f"it can read the rest, with {', '.join(ways[:8])}{more}"
+    return f"it knows the rest, with {', '.join(ways[:8])}{more}"
 
 
 def start_of_text(vocab: Vocabulary) -> NDArray[np.int64]:
-    """Where a text begins: after a newline, or else a space, or else anywhere."""
+    """The ids to start a text from: a newline, else a space, else the first symbol."""
     if vocab.kind == "bits":
         return vocab.encode("\n")
     return vocab.encode(next((each for each in "\n " if each in vocab.symbols), vocab.symbols[0]))

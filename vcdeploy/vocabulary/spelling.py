@@ -1,4 +1,4 @@
-"""From ids to text while they arrive."""
+"""Decodes a stream of ids to text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vcdeploy.vocabulary.symbols import Vocabulary
 
 
 class Speller:
-    """Turns ids into characters, each as soon as it is complete: a character of bits takes several ids."""
+    """Turns ids into characters, each as soon as it is complete; with bits, a character takes several ids."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab, self._row = vocab, list[int]()

@@ -1,4 +1,4 @@
-"""The symbols a model reads and writes, and the way between text and their ids."""
+"""The vocabulary of a model: its symbols, and conversion between text and ids."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -30,14 +30,14 @@ class Vocabulary:
         self._ids = {symbol: i for i, symbol in enumerate(self.symbols)}
         if len(self._ids) < len(self.symbols):
             twice = next(s for i, s in enumerate(self.symbols) if self._ids[s] != i)
-            raise VcdeployError(f"the symbol {twice!r} is in the vocabulary twice; each has one id")
+            raise VcdeployError(f"the symbol {twice!r} is in the vocabulary twice; symbols must be unique")
         if kind == "bits":
             bits.check_buffer(buffer)
             if self.symbols != ("0", "1"):
                 raise VcdeployError(f"a vocabulary of bits is ('0', '1'), not {self.symbols[:4]!r}")
         elif buffer:
             raise VcdeployError(f"buffer is {buffer}, but only bits have one: kind is {kind!r}")
-        # Ids by code point; the last place stands for every character beyond the vocabulary's.
+        # Ids by code point; the last entry stands for every code point beyond the vocabulary's.
         characters = {ord(s): i for s, i in self._ids.items() if kind == "text" and len(s) == 1}
         narrow = np.int16 if len(self.symbols) < 2**15 else np.int32
         self._table = np.full(max(characters, default=0) + 2, -1, narrow)
@@ -59,7 +59,7 @@ class Vocabulary:
         return self.symbols, self.kind, self.buffer
 
     def lookup(self, symbols: Sequence[str]) -> NDArray[np.signedinteger[Any]]:
-        """Ids of characters (a str) or of symbols (a list), -1 for one outside the vocabulary."""
+        """Ids of characters (a str) or symbols (a list); -1 for those outside the vocabulary."""
         if not isinstance(symbols, str):
             return np.fromiter((self._ids.get(s, -1) for s in symbols), np.int32, len(symbols))
         codes: NDArray[Any]
@@ -67,14 +67,14 @@ class Vocabulary:
             codes = np.frombuffer(symbols.encode("ascii"), np.uint8)
         else:
             codes = np.frombuffer(symbols.encode("utf-32-le", errors="surrogatepass"), np.uint32)
-        return self._table.take(codes, mode="clip")  # beyond the table: its last place
+        return self._table.take(codes, mode="clip")  # beyond the table: its last entry
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Ids of `text`.
 
-        text: one id a character. bits: the UTF-8 bytes, as `vcdeploy.vocabulary.bits` lays them out.
-        music: one line of symbols with spaces between them ("M:6/8 K:Gmaj |: G2 A"), or else ABC, whole
-        tunes or a piece of one; a tune has its end symbol only if a blank line or another tune follows.
+        text: one id per character. bits: the UTF-8 bytes, as `vcdeploy.vocabulary.bits` lays them out.
+        music: one line of symbols separated by spaces ("M:6/8 K:Gmaj |: G2 A"), or else ABC, whole
+        tunes or a fragment; a tune gets its end symbol only if a blank line or another tune follows.
         """
         if self.kind == "bits":
             return bits.from_text(text, self.buffer).astype(np.int64)
@@ -90,17 +90,17 @@ class Vocabulary:
             others = int((ids < 0).sum()) - 1
             raise VcdeployError(
                 f"{describe_unknown(symbols, ids)}, is not among the {len(self)} symbols of this vocabulary"
-                + (f", nor are {others} after it; write without them" if others else "; write without it")
+                + (f", nor are {others} after it; remove them" if others else "; remove it")
             )
         return ids.astype(np.int64)
 
     @property
     def period(self) -> int:
-        """Symbols to a character: 8 bits and their buffer, else 1."""
+        """Symbols per character (bits: per byte): 8 bits and their buffer, else 1."""
         return 8 + self.buffer if self.kind == "bits" else 1
 
     def boundaries(self, ids: NDArray[Any], position: int = 0) -> NDArray[np.bool_]:
-        """Where a unit above the symbol ends: at white space; a byte's last bit with its buffer; a bar.
+        """Mask of the ends of larger units: white space (text), the end of a byte and its buffer (bits), bars (music).
 
         `ids` [T] or [T, B] begin `position` symbols after the start of a text.
         """
@@ -132,7 +132,7 @@ class Vocabulary:
 
 
 def describe_unknown(symbols: Sequence[str], ids: NDArray[np.signedinteger[Any]]) -> str:
-    """The first symbol whose id is -1, and where it stands."""
+    """The first symbol whose id is -1, and its position."""
     at = int(np.argmax(ids < 0))
     symbol = symbols[at]
     if isinstance(symbols, str):

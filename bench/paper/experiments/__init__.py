@@ -1,4 +1,4 @@
-"""The experiments, a file each, in the order of their worth."""
+"""The experiments, one file each, most important first."""
 
 from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.bench.paper.experiments.beyond import BEYOND

@@ -1,12 +1,12 @@
-"""Beyond the paper: the VCLSTM, two layers, and a scheduler that is taught by the entropy of the prediction."""
+"""Beyond the paper: the VCLSTM, two layers, and a scheduler trained on the entropy of the prediction."""
 
 from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
 BEYOND = Experiment(
     name="beyond",
     title="Beyond the paper: VCLSTM, two layers, entropy",
-    about="Penn Treebank by characters. Each variable unit stands beside the dense one of its rnn_d. The smaller of "
-    "those of two layers spends as much as the other, a larger fraction of a smaller state.",
+    about="Penn Treebank by characters. Variable units are compared with dense ones of the same rnn_d. The smaller "
+    "VCGRU of two layers has the same rnn_d as the larger: it updates a larger fraction of a smaller state.",
     settings={"corpus": "ptb"},
     rows=(
         Row("VCLSTM, learn", "vclstm", {"target": 0.4}),

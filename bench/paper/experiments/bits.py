@@ -4,7 +4,7 @@ from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale, Trace
 
 
 def _rows(buffer: int, target: float) -> tuple[Row, ...]:
-    # Twelve characters to a segment: gradients have to reach over the zeros. As many bits to a step.
+    # Twelve characters per segment, since gradients have to reach across the zeros; the same number of bits per step.
     period = 8 + buffer
     zeros = {"buffer": buffer, "bptt": 12 * period, "batch": 128 // period}
     where = f"{buffer} buffer bits" if buffer else "no buffer"
@@ -20,10 +20,10 @@ def _rows(buffer: int, target: float) -> tuple[Row, ...]:
 BITS = Experiment(
     name="bits",
     title="Penn Treebank by bits",
-    about="Every character is eight bits, alone or with a buffer of 8 or 24 zeros. The CRNN is told where characters "
-    "end; the VCRNN has to find out. The others are sized to the rnn_d of the first VCRNN with the same buffer; the "
-    "smaller one is asked for a larger fraction of its state, and may stay below it. Every segment is twelve "
-    "characters long.",
+    about="Every character is eight bits, alone or followed by a buffer of 8 or 24 zeros. The CRNN is given the ends "
+    "of characters; the VCRNN has to find them. The others are sized to match the rnn_d of the first VCRNN with the "
+    "same buffer; the smaller VCRNN has a budget for a larger fraction of its state, and may stay below it. Every "
+    "segment is twelve characters long.",
     settings={"corpus": "ptb", "kind": "bits"},
     rows=(*_rows(0, 0.4), *_rows(8, 0.3), *_rows(24, 0.3)),
     scales={
@@ -49,6 +49,7 @@ BITS = Experiment(
         Cited("CRNN-100", 140, "1.776", beside="CRNN, no buffer"),
     ),
     source="Its table 3, on the left (the caption says in the middle), has bits per bit of the test text, from 0.215 "
-    "to 0.287; these are eight times as much. With a buffer it has no table, but figure 2. It seems to count both "
-    "layers of a CRNN at every step, √2 times its size; here the slow one counts where it runs.",
+    "to 0.287; the figures here are eight times as large. For input with a buffer it has figure 2, but no table. It "
+    "seems to count both layers of a CRNN at every step, √2 times its size; here the slow layer counts only where it "
+    "runs.",
 )

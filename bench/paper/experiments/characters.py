@@ -1,14 +1,14 @@
-"""Penn Treebank by characters: every unit of the paper at the same rnn_d, and a larger GRU to be timed."""
+"""Penn Treebank by characters: every unit of the paper at the same rnn_d, and a larger GRU for timing."""
 
 from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale
 
 CHARACTERS = Experiment(
     name="characters",
     title="Penn Treebank by characters",
-    about="Does a unit that chooses its computation predict better than a dense one of the same rnn_d? "
-    "The VCGRU is trained first; what it spends on the validation text sets the size of all others. Those called "
-    "smaller spend as much, too: a larger fraction of a smaller state. The larger GRU is none of these: it is there to "
-    "be [timed](microseconds.md).",
+    about="Does a variable unit predict better than a dense one of the same rnn_d? The VCGRU is trained first; its "
+    "rnn_d on the validation text determines the size of all others. The smaller units have the same rnn_d: they "
+    "update a larger fraction of a smaller state. The larger GRU is not matched: it is added for "
+    "[timing](microseconds.md).",
     settings={"corpus": "ptb"},
     rows=(
         Row("VCGRU", "vcgru", {"target": 0.4}),
@@ -39,6 +39,6 @@ CHARACTERS = Experiment(
         Cited("GRU-1024", 1450, "1.42"),
         Cited("LSTM-1024", 2048, "1.42"),
     ),
-    source="Its table 3, in the middle (the caption says on the left): bits per character of the test text. It seems "
-    "to count both layers of a CRNN at every step, √2 times its size; here the slow one counts where it runs.",
+    source="Its table 3, in the middle (the caption says on the left): bits per character on the test text. It seems "
+    "to count both layers of a CRNN at every step, √2 times its size; here the slow layer counts only where it runs.",
 )

@@ -6,7 +6,7 @@ ENGLISH = Experiment(
     name="english",
     title="Europarl English by characters",
     about="VCGRUs at D = 512, 768 and 1024 (scale `paper`) on a text large enough that none overfits: bits/char "
-    "and what they spend, to be timed against dense units.",
+    "and cost, to be timed against dense units.",
     settings={"corpus": "europarl-en", "target": 0.4},
     rows=(
         Row("VCGRU, half", "vcgru", times=0.5),

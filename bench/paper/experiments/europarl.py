@@ -51,8 +51,8 @@ EUROPARL = Experiment(
     name="europarl",
     title="Europarl: Czech, German and English by characters",
     about="A VCRNN that learns where to compute (`learn`), one that is encouraged to compute at the ends of words "
-    "(`guide`: a penalty of weight 0.3, or as named, pulls m to 0.8 on a space and to 0.4 elsewhere, in part), and "
-    "RNNs of several sizes. The English model is there for the figures below.",
+    "(`guide`: a penalty with a weight of 0.3, or as given in the row, pulls m towards 0.8 on a space and 0.4 "
+    "elsewhere), and RNNs of several sizes. The English model is for the figures below.",
     settings={},
     rows=(
         *_rows("europarl-cs", "Czech"),
@@ -85,6 +85,6 @@ EUROPARL = Experiment(
         ),
     ),
     cited_curves=_FIGURE_4,
-    source="Its figure 4, which prints no numbers: these are the places of its marks, taken from the drawing in the "
-    "PDF. The axis says hidden dimension, the caption computational load: read here as rnn_d.",
+    source="Its figure 4, which prints no numbers: these are the positions of its marks, read from the drawing in the "
+    "PDF. The axis says hidden dimension, the caption computational load: taken here as rnn_d.",
 )

@@ -5,9 +5,9 @@ from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 FRONT = Experiment(
     name="front",
     title="text8: a larger fraction of a smaller state",
-    about="VCGRUs that spend a larger fraction of a smaller state than those of `text8`, on the same text and trained "
-    "alike: the smaller has about the rnn_d of the GRU there, the larger twice that, and a GRU of its own beside it. "
-    "One more GRU, of a size between, is there to be [timed](microseconds.md) with them.",
+    about="VCGRUs that update a larger fraction of a smaller state than those of `text8`, with the same text and "
+    "training: the smaller one has about the rnn_d of the GRU there, the larger one twice that, with a GRU of the same "
+    "rnn_d. Another GRU, of a size in between, is added for [timing](microseconds.md).",
     settings={},
     rows=(
         Row("VCGRU, smaller", "vcgru", {"budget": 0.63}, times=0.7),

@@ -5,9 +5,9 @@ from vcdeploy.bench.paper.experiment import Cited, Experiment, Row, Scale
 MUSIC = Experiment(
     name="music",
     title="Irish tunes",
-    about="Perplexity of the next symbol of a tune. The paper used tunes of thesession.org, whose terms now ask for "
-    "permission first; these are the traditional tunes that come with music21, a fifth as many symbols: figures "
-    "compare by their order, not one by one.",
+    about="Perplexity of the next symbol of a tune. The paper used tunes from thesession.org, whose terms now ask for "
+    "permission first; these are the traditional tunes that come with music21, a fifth as many symbols: compare the "
+    "order of figures, not single values.",
     settings={"corpus": "irish"},
     rows=(
         Row("VCRNN", "vcrnn", {"target": 0.4}),
@@ -36,8 +36,8 @@ MUSIC = Experiment(
         "first of a repetition": "0.51",
         "repeated note": "0.45",
     },
-    source="Its tables 1 and 2 and section 5.1: perplexity of its own test tunes, with 2.4 million symbols of others "
-    "to learn from, of 730 kinds; m on its validation tunes, lengths in quarters where these are in eighths; of a "
-    "repetition it counts the second note, here all but the first count. Thirds of a quarter have 0.77 there; here a "
-    "triplet is a symbol of its own before notes of their written length.",
+    source="Its tables 1 and 2 and section 5.1: perplexity on its own test tunes, after training on 2.4 million "
+    "symbols of 730 kinds; m on its validation tunes. Its note lengths are in quarters, ours in eighths. Of a "
+    "repetition it counts the second note, here all but the first count. It has 0.77 for thirds of a quarter; here a "
+    "triplet is a separate symbol before notes of their written length.",
 )

@@ -1,4 +1,4 @@
-"""How a schedule is learnt: what decides whether a VCRNN is ahead of the RNN of its rnn_d?"""
+"""How a schedule is learnt: what decides whether a VCRNN is better than the RNN of the same rnn_d?"""
 
 from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
@@ -8,9 +8,10 @@ PRESSURE = Experiment(
     name="pressure",
     title="How a schedule is learnt, and pressed",
     about="A VCRNN on Penn Treebank by characters, trained in several ways, and RNNs with the rnn_d of two of them. "
-    "The first is trained as everywhere else: every m is pulled down alike, by a weight that is steered to a mean m of "
-    "0.4, and the scheduler learns at a fifth of the others' rate. Fixed: the paper's penalty, a weight of 0.3 on the "
-    "distance from 0.4, which m yields to only in part. The others are like the first, with one thing changed.",
+    "The first is trained as everywhere else: every m is pulled down equally, by a weight that is adjusted to reach a "
+    "mean m of 0.4, and the scheduler has a fifth of the learning rate of the other weights. Fixed: the paper's "
+    "penalty, a weight of 0.3 on the distance from 0.4, which m follows only in part. The others are like the first, "
+    "with one change each.",
     settings={"corpus": "ptb"},
     rows=(
         Row("VCRNN", "vcrnn", _TARGET),

@@ -1,4 +1,4 @@
-"""The sharpness of the mask at small D: is it lambda, or lambda times D, that should be held?"""
+"""The sharpness of the mask at small D: should lambda or lambda times D be held constant?"""
 
 from vcdeploy.bench.paper.experiment import Experiment, Row, Scale
 
@@ -13,7 +13,8 @@ SHARPNESS = Experiment(
     name="sharpness",
     title="Sharpness of the mask",
     about="The mask is soft over 7/lambda dimensions on either side of m·D. With the paper's lambda, 0.1 growing to 1, "
-    "that is a seventh of a state of 1024 at first, and all of a state of 128. Here lambda is multiplied.",
+    "that is a seventh of a state of 1024 at first, and all of a state of 128. Here lambda is multiplied "
+    "by 1, 4 and 8.",
     settings={"corpus": "ptb"},
     rows=tuple(Row(f"VCGRU, lambda × {times:g}", "vcgru", {"target": 0.4, **_sharpness(times)}) for times in (1, 4, 8)),
     scales={

@@ -31,5 +31,5 @@ TEXT8 = Experiment(
         Cited("LSTM-512 of Zhang et al.", 1024, "1.65"),
         Cited("LSTM-1024 of Zhang et al.", 2048, "1.52"),
     ),
-    source="Its table 3, on the right: bits per character of the test text, by models that have learnt all of text8.",
+    source="Its table 3, on the right: bits per character on the test text, for models trained on all of text8.",
 )

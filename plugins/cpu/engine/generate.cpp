@@ -1,5 +1,6 @@
-// Generation in one call: read the newest token, sample the next one, and again.
+// The generation loop: feed the newest token, sample the next one, repeat.
 #include <algorithm>
+#include <vector>
 
 #include "engine/model.h"
 #include "system/denormals.h"
@@ -12,10 +13,9 @@ void Model::generate(const std::int64_t* prime, int n, const double* uniforms, i
     const FlushDenormals flush(layers_[0].precision != Precision::int8);
     Sampler sampler(sampling, vocab_);
     read_state(state, dim_);
-    for (int from = 0; from < n - 1; from += kChunk) {
-        const int count = std::min(kChunk, n - 1 - from);
-        advance(prime + from, 1, count, out.prime_m + static_cast<std::size_t>(from) * layers(), layers());
-    }
+    std::vector<float> prime_m(static_cast<std::size_t>(kChunk) * layers());  // not returned
+    for (int from = 0; from < n - 1; from += kChunk)
+        advance(prime + from, 1, std::min(kChunk, n - 1 - from), prime_m.data(), layers());
     for (int t = 0; t < length; ++t) {
         const std::int64_t* newest = t == 0 ? prime + n - 1 : out.tokens + t - 1;
         advance(newest, 1, 1, out.m + static_cast<std::size_t>(t) * layers(), layers());

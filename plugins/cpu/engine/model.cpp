@@ -1,4 +1,4 @@
-// Runs the layers over given tokens; generate.cpp chooses its own.
+// Runs the layers over given tokens; generate.cpp samples its own.
 #include "engine/model.h"
 
 #include <algorithm>
@@ -51,8 +51,8 @@ void Model::write_state(float* state, std::size_t stride) const {
     for (int s = 0; s < state_rows(); ++s) std::copy_n(state_.data() + s * stepper_.padded(), dim_, state + s * stride);
 }
 
-// At most kChunk tokens through all layers. Token t is tokens[t * stride]; its m go to compute + t * compute_stride;
-// what the last layer puts out goes to rows_.
+// Runs at most kChunk tokens through all layers. Token t is tokens[t * stride]; its m go to compute + t *
+// compute_stride, the last layer's outputs to rows_.
 void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute,
                     std::size_t compute_stride) {
     const std::size_t padded = stepper_.padded();
@@ -72,7 +72,7 @@ void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, f
     }
 }
 
-// The logits of at most kOutputTogether rows, to logits_.
+// Writes the logits of at most kOutputTogether rows to logits_.
 void Model::read_out(int first, int count) {
     const std::size_t padded = stepper_.padded();
     const float* rows = rows_.data() + first * padded;

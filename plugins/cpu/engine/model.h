@@ -1,4 +1,4 @@
-// A language model: embedding, layers of one unit, output layer. Tokens in, logits out; or tokens generated.
+// A language model: embedding, layers of one unit, output layer. It evaluates given tokens or generates new ones.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace vcdeploy {
 
-// A model as files store it: owned by the caller and needed only while a Model is made.
+// The weights of a model as stored in a file. Owned by the caller; needed only while a Model is constructed.
 struct ModelWeights {
     Unit unit;
     int dim, vocab;
@@ -29,26 +29,25 @@ struct ModelOptions {
     Softness softness;
     Precision precision;
     int threads;
-    std::size_t table_budget;  // bytes the first layer's table may take; where it would take more there is none
+    std::size_t table_budget;  // maximum size of the first layer's table in bytes; a larger one is not built
     const Kernels* kernels;
 };
 
 // The outputs of Model::generate, owned by the caller. Row t of each belongs to generated token t.
 struct Generated {
     std::int64_t* tokens;  // [length]
-    // [length, layers]: the m of the step that token t was sampled from. Row 0 is the step over the prime's last token;
-    // row t > 0 the step that read token t - 1.
+    // [length, layers]: m of the step that token t was sampled from. Row 0 is the step over the prime's last token;
+    // row t > 0 is the step over token t - 1.
     float* m;
-    // [length]: ln p(token) under the softmax of the model's logits, before temperature, top-k and top-p: what completion
-    // APIs call logprobs.
+    // [length]: ln p(token) under the softmax of the logits, before temperature, top-k and top-p ("logprobs" in
+    // completion APIs).
     double* log_probabilities;
-    float* prime_m;  // [n - 1, layers]: the m of the steps over the prime before its last token
-    float* state;    // [S, D]: after the last token that was read
+    float* state;  // [S, D]: after the last token processed
 };
 
 class Model {
   public:
-    // Throws std::invalid_argument where a weight is NaN, infinite or beyond the precision's range.
+    // Throws std::invalid_argument if a weight is NaN, infinite or outside the precision's range.
     Model(const ModelWeights& weights, const ModelOptions& options);
 
     int dim() const { return dim_; }
@@ -60,17 +59,17 @@ class Model {
     std::size_t table_bytes() const { return table_ ? table_->bytes() : 0; }
 
     // tokens [T, B], each from 0 to vocab - 1; state [S, B, D] -> logits [T, B, vocab], state_out [S, B, D],
-    // compute [T, B, layers] (the m). Calls from several threads wait for each other.
+    // compute [T, B, layers] (m). Concurrent calls are serialized.
     void run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
              float* compute);
 
-    // Reads the prime [n >= 1], then samples `length >= 1` tokens. The model reads each token before it samples the next;
-    // it does not read the last one, which the caller passes as the next call's prime.
+    // Processes the prime [n >= 1], then samples `length >= 1` tokens. The last sampled token is not processed: pass it
+    // as the prime of the next call.
     void generate(const std::int64_t* prime, int n, const double* uniforms, int length, const Sampling& sampling,
                   const float* state, const Generated& out);
 
   private:
-    // As many tokens go through one layer before the next one's weights are read.
+    // Tokens that go through one layer before the next layer's weights are read.
     static constexpr int kChunk = 128;
 
     void read_state(const float* state, std::size_t stride);
@@ -86,10 +85,10 @@ class Model {
     Buffer<float> bias_;  // [vocab, rounded up to a panel]
     std::unique_ptr<InputTable> table_;
 
-    std::mutex busy_;  // what follows is working memory
+    std::mutex busy_;  // guards the working memory below
     Stepper stepper_;
     Buffer<float> state_;              // [S, padded]
-    Buffer<float> rows_;               // [kChunk, padded], what the last layer put out
+    Buffer<float> rows_;               // [kChunk, padded], outputs of the last layer
     Buffer<std::int16_t> row_levels_;  // [kOutputTogether, padded], in int8
     Buffer<float> logits_;             // [kOutputTogether, vocab rounded up to a panel]
 };

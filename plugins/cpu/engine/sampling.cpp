@@ -1,4 +1,4 @@
-// Inverse transform sampling over the symbols from the most likely down.
+// Inverse transform sampling over the symbols, most likely first.
 #include "engine/sampling.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ int Sampler::choose(const float* logits, double uniform) {
     for (int i = 0; i < vocab; ++i)
         if (!std::isfinite(logits[i]))
             throw std::domain_error("a logit is " + std::to_string(logits[i]) +
-                                    ", so there is nothing to choose from: the state it started from is not finite");
+                                    ", so no symbol can be sampled: the initial state is not finite");
     const float* likeliest = std::max_element(logits, logits + vocab);
     if (sampling_.temperature == 0) return static_cast<int>(likeliest - logits);
 
@@ -38,7 +38,8 @@ int Sampler::choose(const float* logits, double uniform) {
     std::sort(candidates_.begin(), candidates_.end(),
               [](const Candidate& a, const Candidate& b) { return a.p > b.p || (a.p == b.p && a.symbol < b.symbol); });
 
-    // Two passes over the fewest symbols that reach top_p together, top_k at most: their sum, then the place in it.
+    // Two passes over the candidates (top-k, then the smallest set that reaches top_p): first their sum, then the
+    // sample.
     const int most = sampling_.top_k ? std::min(sampling_.top_k, vocab) : vocab;
     const auto cumulate = [&](auto&& stop) {
         double all = 0, kept = 0;
@@ -56,7 +57,7 @@ int Sampler::choose(const float* logits, double uniform) {
         last = i;
         return false;
     });
-    int chosen = last;  // where rounding puts the place past the end
+    int chosen = last;  // if rounding puts the target past the end
     cumulate([&](double upto, int i) {
         chosen = upto > uniform * kept ? i : last;
         return upto > uniform * kept;

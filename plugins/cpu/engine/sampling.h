@@ -1,4 +1,4 @@
-// From logits to a symbol, the way vcdeploy/runtime/sampling.py's `choose` does it, in double.
+// Samples a symbol from logits, in double; the same algorithm as `choose` in vcdeploy/runtime/sampling.py.
 #pragma once
 
 #include <vector>
@@ -14,13 +14,13 @@ struct Sampling {
     double top_p;        // 1: all
 };
 
-// Chooses symbols of one vocabulary; keeps its working memory from one to the next.
+// Samples symbols of one vocabulary. Reuses its working memory between calls.
 class Sampler {
   public:
     Sampler(const Sampling& sampling, int vocab);
 
-    // The symbol at `uniform`, between 0 and 1, of the cumulated distribution of logits [vocab].
-    // Throws std::domain_error where one is NaN or infinite.
+    // Returns the symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab].
+    // Throws std::domain_error if a logit is NaN or infinite.
     int choose(const float* logits, double uniform);
 
   private:
@@ -33,7 +33,7 @@ class Sampler {
     std::vector<Candidate> candidates_;
 };
 
-// ln of the softmax of finite logits [vocab] at `symbol`, in double.
+// Log-softmax of finite logits [vocab] at `symbol`, in double.
 double log_probability(const float* logits, int vocab, int symbol);
 
 }  // namespace vcdeploy

@@ -1,4 +1,4 @@
-// Sequence by sequence: each has its own active dimensions, and its state stays in the cache.
+// Runs one sequence at a time: each has its own active dimensions, and its state stays in the cache.
 #include "engine/sequence.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What happens around the kernels at every step; the kernels themselves are vcrnn.h, vcgru.h and vclstm.h.
+// Scheduling, masking and quantization around the kernels of a step (vcrnn.h, vcgru.h, vclstm.h).
 #include "engine/step.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, con
     step_.counts = counts_.data();
 }
 
-// hbar and what is to be multiplied by V; false where int8 meets a value that is not finite.
+// Computes hbar and the vector to multiply by V. Returns false if a value is not finite in int8.
 bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h) {
     const int active = extent.active;
     const float* x = input.x;
@@ -40,7 +40,7 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
     for (int i = 0; i < active; ++i) hbar[i] = e[i] * h[i];
     std::fill(hbar + active, hbar + rounded_up(active, kShell), 0.0f);
 
-    int tabulated = 0;  // columns that the table's row has
+    int tabulated = 0;  // columns covered by the table row
     step_.tabulated = nullptr;
     step_.tabulated_counts = nullptr;
     step_.input_begin = 0;
@@ -61,7 +61,7 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
     return true;
 }
 
-// The levels of hbar, and those of xbar less those that the table's row has; false where a value is not finite.
+// Quantizes hbar, and xbar minus the levels already in the table row. Returns false if a value is not finite.
 bool Stepper::quantize(const Input& input, int active, int tabulated) {
     const int begin = step_.input_begin, end = step_.input_end;
     float* rest = input_.data();

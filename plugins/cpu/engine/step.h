@@ -1,4 +1,4 @@
-// One step of one sequence through one layer: schedule, mask, then the rows, shared among the team.
+// One step of one sequence through one layer: scheduler, mask, then the rows, split among the threads.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,24 @@
 
 namespace vcdeploy {
 
-// The working memory of steps, made once; nothing is allocated in a step. One sequence at a time.
+// Runs steps for one sequence at a time. Owns the working memory, so that a step allocates nothing.
 class Stepper {
   public:
     Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads);
 
-    // What a layer reads: an input x [dim], and for a tabulated layer the token whose embedding it is.
+    // The input of a layer: x [dim] and, for a layer with a table, the token x is the embedding of.
     struct Input {
         const float* x;
         const InputTable* table = nullptr;
         std::int64_t token = 0;
     };
 
-    // Updates h [padded] (and, for VCLSTM, c [padded]) and returns m. given_m: the m to use instead of the scheduler's, or null.
-    // A NaN m makes the whole state NaN, as in the reference; in int8 a value that is not finite the active part of it.
+    // Updates h [padded] (and, for VCLSTM, c [padded]) and returns m. given_m: overrides the scheduler's m, or null.
+    // A NaN m makes the whole state NaN, as in the reference. In int8, a value that is not finite makes the active part
+    // NaN.
     float step(const Layer& layer, const Input& input, const float* given_m, float* h, float* c);
 
-    // Floats of a state's row: D rounded up to a shell. What lies past D must be 0, and stays so.
+    // Floats per row of the state: D rounded up to a shell. Elements past D must be 0 and stay 0.
     std::size_t padded() const { return padded_; }
 
     const Kernels& kernels() const { return kernels_; }
@@ -40,7 +41,7 @@ class Stepper {
 
     int dim_;
     std::size_t padded_;
-    int levels_;  // of an activation in int8
+    int levels_;  // quantization levels of an activation (int8)
     Softness softness_;
     Softening softening_;
     const Kernels& kernels_;

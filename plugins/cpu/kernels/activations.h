@@ -1,4 +1,4 @@
-// sigmoid, tanh and the blend of sixteen rows at once, in two arithmetics.
+// sigmoid, tanh and blend over sixteen rows, in two arithmetics: Fused (floating point) and Plain (int8).
 //
 // Included by kernels.cpp after simd/simd.h.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-// That of f32, f16 and bf16: within a few units in the last place of 1, with fused operations where there are any.
+// For f32, f16 and bf16: accurate to a few ULP of 1, with fused operations where the hardware has them.
 struct Fused {
     static Rows sigmoid(Rows x) { return all(1.0f) / (all(1.0f) + exponential(all(0.0f) - x)); }
 
@@ -20,11 +20,11 @@ struct Fused {
     static Rows multiply_add(Rows a, Rows b, Rows c) { return VCDEPLOY_ISA::multiply_add(a, b, c); }
 };
 
-// Past it int8's tanh is 1.
+// From here on, tanh in int8 is exactly 1.
 constexpr float kTanhEnd = 6.7452478f;
 
-// That of int8 (docs/design.md, section 2): each operation is rounded by itself, in this order, so that every runtime
-// gets the same bits. tanh is the quotient of two polynomials, within 2.8e-6, and never above 1; NaN gives NaN.
+// For int8 (docs/design.md, section 2): each operation is rounded separately, in this order, so that every runtime
+// gets the same bits. tanh is a quotient of two polynomials with an error up to 2.8e-6, never above 1. NaN gives NaN.
 struct Plain {
     static Rows tanh(Rows x) {
         x = clamp(x, -kTanhEnd, kTanhEnd);
@@ -44,13 +44,13 @@ struct Plain {
     static Rows multiply_add(Rows a, Rows b, Rows c) { return a * b + c; }
 };
 
-// w ⊙ fresh + (1 - w) ⊙ old; where w is 0 the very bits of old.
+// w ⊙ fresh + (1 - w) ⊙ old; where w is 0, old bit for bit.
 template <class Arithmetic>
 static inline Rows blend(Rows w, Rows fresh, Rows old) {
     return unless_zero(w, old, Arithmetic::multiply_add(w, fresh, (all(1.0f) - w) * old));
 }
 
-// work(arithmetic) with that of a precision.
+// Calls work(arithmetic) with the arithmetic of a precision.
 template <class Work>
 static inline void in_arithmetic_of(Precision precision, Work work) {
     if (precision == Precision::int8)

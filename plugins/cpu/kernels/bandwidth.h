@@ -1,4 +1,4 @@
-// The sum of an array, to measure how fast memory is read: enough running sums to keep the adders busy.
+// Sums an array to measure read bandwidth, with enough independent sums to keep the adders busy.
 //
 // Included by kernels.cpp after simd/simd.h.
 #pragma once

@@ -1,4 +1,4 @@
-// Looks at the processor once for every model that is loaded.
+// Chooses the instruction set at run time, once per loaded model.
 #include "kernels/dispatch.h"
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Which table of kernels to run: the best that this processor has, or the one asked for.
+// Chooses a table of kernels: the best one this processor supports, or one by name.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ namespace vcdeploy {
 // The tables this processor can run, best first; the portable one is always last.
 std::vector<const Kernels*> usable_kernels();
 
-// By name, or "auto" for the best. Throws std::invalid_argument where there is none, naming those there are.
+// name: an instruction set, or "auto" for the best. Throws std::invalid_argument, listing the choices, if there is
+// none.
 const Kernels& choose_kernels(const std::string& name);
 
 }  // namespace vcdeploy

@@ -18,7 +18,7 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-extern const Kernels kKernels;  // a constant is visible to other files only so
+extern const Kernels kKernels;  // a const object needs this to be visible in other files
 const Kernels kKernels = {
     VCDEPLOY_ISA_NAME,
     dot<float>,

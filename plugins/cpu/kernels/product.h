@@ -1,7 +1,7 @@
-// The product of a packed matrix's corner and a vector: where a step spends its time.
+// The upper-left corner of a packed matrix times a vector: where a step spends its time.
 //
-// Included by kernels.cpp after simd/simd.h. Only the active rows (up to a panel's end) and the
-// columns asked for are read.
+// Included by kernels.cpp after simd/simd.h. Reads only the active rows (up to the end of a panel) and the requested
+// columns.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +14,7 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
-// Fetches what comes kAhead bytes after: a page's end does not stop this, as it stops the processor's own look-ahead.
+// Prefetches kAhead bytes ahead. Unlike the hardware prefetcher, this continues past the end of a page.
 template <std::size_t Bytes>
 static inline void look_ahead([[maybe_unused]] const void* from) {
 #if defined(__GNUC__)
@@ -28,7 +28,7 @@ static inline void look_ahead([[maybe_unused]] const void* from) {
 // sums [Gates][16] += weights [columns][Gates][16] times x [columns].
 template <int Gates, class Weight>
 static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
-    // About eight registers of sums that do not wait for each other hide the latency of an addition.
+    // About eight independent registers of sums hide the latency of an addition.
     constexpr int kDepth = (8 + Gates * kRegisters - 1) / (Gates * kRegisters);
     Rows sum[kDepth][Gates];
 #pragma GCC unroll 8
@@ -61,8 +61,8 @@ static inline void multiply_columns(const Weight* w, const float* x, int columns
     }
 }
 
-// The same in whole numbers: counts [Gates][16] += weights [column pairs][Gates][16 rows of two] times levels [columns].
-// An odd last column has a level of 0 beside it.
+// The same in integers: counts [Gates][16] += weights [column pairs][Gates][16 rows of two] times levels [columns].
+// An odd last column is paired with a level of 0.
 template <int Gates>
 static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* levels, int columns,
                                   std::int32_t* counts) {
@@ -99,8 +99,8 @@ static inline std::int32_t total_of(const std::int16_t* levels, int count) {
     return total;
 }
 
-// Walks the packed columns [begin, end) of the panels that hold the first `active` rows, in the order of memory:
-// visit(panel, where its weights lie, first column, number of columns).
+// Visits the packed columns [begin, end) of the panels that hold the first `active` rows, in memory order:
+// visit(panel, offset of its weights, first column, number of columns).
 template <int Gates, class Visit>
 static inline void walk(int active, int begin, int end, Part mine, Visit visit) {
     const int panels = panels_of(active);
@@ -129,10 +129,10 @@ static void multiply_widened(const void* weights, const float* x, int active, in
     });
 }
 
-// The same in whole numbers, which are then as many floats: each has its row's scale times the vector's unit. Sums are exact,
-// whatever their order, and each operation after them is rounded by itself: the same bits everywhere. known: what is there
-// already, [panel][Gates][16], or null. add: whether to add to sums or to set them. counts are laid out with the stride of
-// sums: a panel's place is then its own in every product of a step, and no thread meets another's.
+// The same in integers, then scaled to floats by the row's scale times the vector's unit. Integer sums are exact in any
+// order and each later operation is rounded separately, so the result has the same bits everywhere. known: initial sums
+// [panel][Gates][16], or null. add: add to sums instead of setting them. counts have the stride of sums, so that a
+// panel has the same place in every product of a step and threads never share one.
 template <int Gates>
 static void multiply_quantized(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
                                const std::int32_t* known, bool add, float* sums, int stride, std::int32_t* counts) {
@@ -192,9 +192,9 @@ static inline void multiply_input(const Step& s, Part mine) {
         multiply<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.sums, kSize, s.counts);
 }
 
-// Some panels of the output layer for some tokens at once: a weight is widened once for all of these tokens, a number of
-// h is spread over a register once for all of these panels. Each sum is of two, of even and of odd columns, whatever
-// the block: so a token's logits are the same bits, alone or among others.
+// A block of output-layer panels times a block of tokens: each weight is widened once for all tokens, each element of h
+// is broadcast once for all panels. Every sum is the sum of the even columns plus that of the odd ones, whatever the
+// block size, so that a token's logits do not depend on the tokens it is computed with.
 template <int Panels, int Tokens, class Weight>
 static inline void output_block(const Weight* w, const OutputCall& call, int panel, int token) {
     const std::size_t size = static_cast<std::size_t>(call.dim) * kPanel;
@@ -262,7 +262,7 @@ static inline void output_block(const PackedWeights& W, const OutputCall& call, 
         }
 }
 
-// block(panels, tokens, panel, token) over all of a part's panels; the first two are constants.
+// Calls block(panels, tokens, panel, token) over all panels of a part; the first two are compile-time constants.
 template <class Block>
 static inline void output_blocks(const OutputCall& call, Part mine, Block block) {
     using One = std::integral_constant<int, 1>;

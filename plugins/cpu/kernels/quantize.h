@@ -1,4 +1,4 @@
-// int8: the largest magnitude of a vector, and its quantized levels.
+// Quantizes a vector for int8: its largest magnitude and its levels.
 //
 // Included by kernels.cpp after simd/simd.h.
 #pragma once
@@ -9,7 +9,7 @@
 namespace vcdeploy::VCDEPLOY_ISA {
 
 static float largest(const float* values, int n) {
-    std::int32_t most = 0;  // magnitudes order as whole numbers do, with NaN above infinity
+    std::int32_t most = 0;  // as integers, magnitudes keep their order, with NaN above infinity
     for (int i = 0; i < n; ++i) {
         std::int32_t bits;
         std::memcpy(&bits, values + i, sizeof bits);

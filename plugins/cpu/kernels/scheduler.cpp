@@ -1,4 +1,4 @@
-// The scheduler's few transcendental functions, all in double.
+// The transcendental functions of the scheduler, in double.
 #include "kernels/scheduler.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Softness::Softness(double sharpness, double epsilon) : sharpness(sharpness), eps
     for (int k = 0; k < kRun; ++k) growth[k] = std::exp(sharpness * k);
 }
 
-// e_i before the threshold is 1 / (1 + this); i counts from 0 here. It grows with i.
+// Before the threshold, e_i is 1 / (1 + odds); i counts from 0 here. Grows with i.
 static double odds(double centre, int i, const Softness& softness) {
     return std::exp(-softness.sharpness * (centre - (i + 1)));
 }
@@ -29,7 +29,7 @@ template <class T>
 Extent extent_of(T m, int dim, const Softness& softness) {
     const double centre = static_cast<double>(m) * dim;
     const auto within = [dim](double place) { return static_cast<int>(std::clamp(place, 0.0, double(dim))); };
-    // One dimension to spare on each side, so that the comparisons below decide and not the rounding of `reach`.
+    // One spare dimension on each side, so that the comparisons below decide, not the rounding of `reach`.
     int ones = within(std::floor(centre - softness.reach) - 1);
     int active = within(std::ceil(centre + softness.reach) + 1);
     while (ones < active && softened(centre, ones, softness) > 1 - softness.epsilon) ++ones;
@@ -41,7 +41,7 @@ template <class T>
 void soften(T m, int dim, const Softness& softness, Extent extent, T* e) {
     const double centre = static_cast<double>(m) * dim;
     std::fill_n(e, extent.ones, T(1));
-    for (int i = extent.ones; i < extent.active; i += Softness::kRun) {  // one exponential for a run
+    for (int i = extent.ones; i < extent.active; i += Softness::kRun) {  // one exponential per run
         const double first = odds(centre, i, softness);
         T run[Softness::kRun];
         for (int k = 0; k < Softness::kRun; ++k) run[k] = static_cast<T>(1 / (1 + first * softness.growth[k]));

@@ -2,9 +2,9 @@
 //
 //     m = sigmoid(u·h + v·x + b),  e_i = Thres(sigmoid(sharpness * (m*D - i))),  a = the largest i with e_i > 0
 //
-// The logit is summed in double and m is rounded to float once, before the mask is made of it: an m that was put out
-// says exactly which dimensions were active, and is the same from every instruction set. int8 has a sigmoid of its own for
-// both (scheduler_int8.h); its logit is the same, rounded to float.
+// The logit is summed in double, and m is rounded to float once, before the mask is computed from it: the m that is
+// returned determines which dimensions were active, and is the same on every instruction set. int8 uses the same logit,
+// rounded to float, but its own sigmoid (scheduler_int8.h).
 #pragma once
 
 #include "kernels/table.h"
@@ -17,29 +17,29 @@ struct Softness {
     Softness(double sharpness, double epsilon);
 
     double sharpness, epsilon;
-    double reach;  // dimensions on either side of m*D that are neither 0 nor 1
+    double reach;  // dimensions on either side of m*D where the mask is neither 0 nor 1
     static constexpr int kRun = 8;
-    double growth[kRun];  // e^(sharpness k): of e_i, the mask k dimensions further
+    double growth[kRun];  // e^(sharpness k): the odds k dimensions further
 };
 
-// How far the mask of an m reaches that is not NaN. For float and double, as soften().
+// The extent of the mask for an m that is not NaN. Instantiated for float and double, like soften().
 template <class T>
 Extent extent_of(T m, int dim, const Softness& softness);
 
-// The mask itself: e [D], set up to the end of a's shell.
+// Writes the mask e [D] up to the end of the shell that contains a.
 template <class T>
 void soften(T m, int dim, const Softness& softness, Extent extent, T* e);
 
 class Scheduler {
   public:
-    // u, v: [dim], copied. Throws std::invalid_argument where one of the numbers is NaN or infinite.
+    // u, v: [dim], copied. Throws std::invalid_argument if a value is NaN or infinite.
     Scheduler(const float* u, const float* v, float b, int dim);
 
-    // u·h of a state h [dim], v·x of an input x [dim].
+    // u·h for a state h [dim], v·x for an input x [dim].
     double of_state(const float* h, const Kernels& kernels) const { return kernels.dot(u_.data(), h, dim_); }
     double of_input(const float* x, const Kernels& kernels) const { return kernels.dot(v_.data(), x, dim_); }
 
-    // The logit of m, from both, and m itself.
+    // The logit of m from both terms, and m from the logit.
     double logit(double of_state, double of_input) const { return of_state + of_input + b_; }
     static float update_fraction(double logit);
 

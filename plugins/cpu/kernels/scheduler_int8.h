@@ -1,4 +1,4 @@
-// The scheduler of int8, from its logit on: m and the mask in the plain arithmetic that every runtime can repeat.
+// The int8 scheduler: m and the mask from the logit, in the Plain arithmetic that every runtime can reproduce.
 //
 // Included by kernels.cpp after activations.h.
 #pragma once
@@ -19,7 +19,7 @@ static float update_fraction(float logit) {
 // e_i = Thres(sigmoid(sharpness * (m*D - i))), each operation in float.
 static Extent soften(float m, int dim, const Softening& softening, float* e) {
     const float centre = m * static_cast<float>(dim), upper = 1.0f - softening.epsilon;
-    // Further from the centre than this the sigmoid is exactly 0 or 1; two dimensions to spare.
+    // Further from the centre than this, the sigmoid is exactly 0 or 1; includes two spare dimensions.
     const double reach = 2 * double{kTanhEnd} / softening.sharpness + 2;
     const auto within = [dim](double place) { return place < 0 ? 0 : place > dim ? dim : static_cast<int>(place); };
     const int first = within(centre - reach) / kPanel * kPanel, last = within(centre + reach);

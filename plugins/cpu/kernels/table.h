@@ -1,7 +1,7 @@
-// What is compiled once for every instruction set: a table of functions, and the plain records they take.
+// The functions compiled once per instruction set, as a table, and the structs they take.
 //
-// A record here holds pointers and sizes only. Whoever calls owns the memory; all arrays of floats start on a cache
-// line and reach to the next multiple of 32 past D, and what lies past D is zero.
+// The structs hold pointers and sizes only; the caller owns the memory. All float arrays start on a cache line and are
+// zero-padded from D to the next multiple of 32.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ struct PackedWeights {
     const float* scales;  // int8: [panel][gate][16]
 };
 
-// A vector that is multiplied by a matrix; for int8 weights as whole numbers (quantization.h): level is value * levels_of_one,
-// rounded to the nearest, half to even, and stands for level * unit.
+// A vector to multiply by a matrix. For int8 weights it is quantized (quantization.h): level is value * levels_of_one,
+// rounded half to even, and represents level * unit.
 struct Activations {
     const float* value;   // [D]
     std::int16_t* level;  // [D]
@@ -38,29 +38,29 @@ struct Activations {
     float unit;
 };
 
-// One step of one sequence, after its scheduler has spoken (docs/design.md, section 1).
+// One step of one sequence, with a and the mask already computed (docs/design.md, section 1).
 struct Step {
-    int active;      // a: rows that change, columns that count
-    const float* e;  // [D], the mask; 0 from a to the end of a's shell
+    int active;      // a: rows to update and columns to read
+    const float* e;  // [D], the mask; 0 from a to the end of its shell
     Activations hbar;
-    Activations reset;   // VCGRU: r ⊙ hbar, made by its first phase and read by its second
+    Activations reset;   // VCGRU: r ⊙ hbar, written by the first phase and read by the second
     float* reset_value;  // [D], its values
-    Activations input;   // xbar; with a table, what the table's row lacks of it
+    Activations input;   // xbar; with a table, xbar minus what the table row covers
     int input_begin;     // the columns of V to multiply by `input`
     int input_end;
-    const float* tabulated;                // V x up to a column, [panel][gate][16], or null
-    const std::int32_t* tabulated_counts;  // the same in int8, in levels of V and x
-    PackedWeights U;                       // all gates that read hbar
+    const float* tabulated;                // the table row: V x up to some column, [panel][gate][16], or null
+    const std::int32_t* tabulated_counts;  // the same for int8, in levels
+    PackedWeights U;                       // the gates that read hbar
     PackedWeights U_reset;                 // VCGRU: the gate that reads r ⊙ hbar
     PackedWeights V;
-    float* sums;           // [panel][gate][16], U hbar + V xbar while it grows
+    float* sums;           // [panel][gate][16], accumulates U hbar + V xbar
     std::int32_t* counts;  // the same shape, for int8
-    float* h;              // [D], changed in place up to a
+    float* h;              // [D], updated in place up to a
     float* c;              // [D], VCLSTM
 };
 
-// A thread's part of the rows: panels `member`, `member` + `members`, … Every row's sum is made by one thread in one
-// order, so that the result does not depend on how many there are.
+// A thread's part of the rows: panels `member`, `member` + `members`, … Each row is summed by one thread in a fixed
+// order, so that the result does not depend on the number of threads.
 struct Part {
     int member;
     int members;
@@ -68,48 +68,48 @@ struct Part {
 
 using Phase = void (*)(const Step&, Part);
 
-constexpr int kOutputTogether = 3;  // tokens that share a read of the output layer
+constexpr int kOutputTogether = 3;  // tokens per pass over the output layer
 
-// logits = W h + bias for some tokens, kOutputTogether at most.
+// logits = W h + bias for at most kOutputTogether tokens.
 struct OutputCall {
     int tokens;
-    const float* h;  // [tokens, dim], a row every h_stride
+    const float* h;  // [tokens, dim], rows h_stride apart
     std::size_t h_stride;
-    const Activations* levels;  // [tokens], for int8: of h
+    const Activations* levels;  // [tokens], int8 only: h quantized
     int dim;
     const float* bias;  // [count, rounded up to a panel]
     int count;          // rows of W
-    float* logits;      // [tokens, count rounded up to a panel], a row every logits_stride
+    float* logits;      // [tokens, count rounded up to a panel], rows logits_stride apart
     std::size_t logits_stride;
 };
 
-constexpr int kReadTogether = 128;  // floats: what `sum` takes is a multiple of them
+constexpr int kReadTogether = 128;  // floats: `sum` takes a multiple of this
 
 struct Kernels {
     const char* name;
 
     // Σ a_i b_i in double, the same bits from every table: products of floats are exact in double, and element i
-    // always goes to running sum i mod 16.
+    // always goes to partial sum i mod 16.
     double (*dot)(const float* a, const float* b, int n);
 
-    // The largest magnitude among n values: NaN where one is NaN, infinite where one is.
+    // The largest magnitude among n values; NaN if one is NaN.
     float (*largest)(const float* values, int n);
 
-    // Sets levels [begin, end) of x, and the others of their panels, whose values are finite.
+    // Sets levels [begin, end) of x, extended to whole panels. The values must be finite.
     void (*quantize)(const Activations& x, int begin, int end);
 
-    // m and the mask in int8, with its own sigmoid: m from the scheduler's sum; from an m that is not NaN e [D], set up to
-    // the end of a's shell.
+    // m and the mask in int8 arithmetic: m from the scheduler's logit, and e [D] from an m that is not NaN, set up to
+    // the end of the shell that contains a.
     float (*update_fraction)(float logit);
     Extent (*soften)(float m, int dim, const Softening& softening, float* e);
 
-    // What a step does with its rows; all threads finish the first phase before any starts the second.
-    Phase phases[kUnitCount][2];  // by unit; null where there is no second
+    // The phases of a step. All threads finish the first phase before any starts the second.
+    Phase phases[kUnitCount][2];  // by unit; null if there is no second phase
 
-    // W in plain panels.
+    // The output layer; W is in plain panels.
     void (*output)(const PackedWeights& W, const OutputCall& call, Part);
 
-    // Σ values, in any order: to read them, as fast as they come.
+    // Σ values, in any order, as fast as memory delivers them.
     float (*sum)(const float* values, std::size_t count);
 };
 

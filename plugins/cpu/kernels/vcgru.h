@@ -1,4 +1,4 @@
-// The rows of a VCGRU step, in two phases, since the second matrix reads what all rows of the first have made:
+// The rows of a VCGRU step, in two phases, since U_h reads r ⊙ hbar of all rows:
 //
 //     r = sigmoid(U_r hbar + V_r xbar),  z = e ⊙ sigmoid(U_z hbar + V_z xbar),  r ⊙ hbar
 //     g = tanh(U_h (r ⊙ hbar) + V_h xbar),  h' = z ⊙ g + (1 - z) ⊙ h
@@ -17,7 +17,7 @@ static void vcgru_gates(const Step& s, Part mine) {
             const int at = panel * kPanel;
             float* sums = s.sums + 3 * at;
             const Rows reset = A::sigmoid(load(sums)) * load(s.hbar.value + at);
-            // |r ⊙ hbar| is at most |hbar|: its unit serves, and no thread has to wait for the others' maximum.
+            // |r ⊙ hbar| is at most |hbar|, so hbar's unit works here too and threads need not share a maximum.
             if (s.U_reset.precision == Precision::int8)
                 store_whole(s.reset.level + at, reset * all(s.hbar.levels_of_one));
             else

@@ -1,4 +1,4 @@
-// For the bindings: checked arrays from Python, and units and precisions by name.
+// Array checks for the bindings, and lookup of units and precisions by name.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,7 +15,7 @@ namespace vcdeploy {
 
 namespace nb = nanobind;
 
-using Array = nb::ndarray<nb::ro, nb::device::cpu>;  // of any type and shape: what is wrong with it is said below
+using Array = nb::ndarray<nb::ro, nb::device::cpu>;  // any type and shape; elements() checks them
 using Shape = std::vector<std::size_t>;
 
 inline std::string to_string(const Shape& shape) {
@@ -52,7 +52,7 @@ inline constexpr const char* kTypeName<double> = "float64";
 template <>
 inline constexpr const char* kTypeName<std::int64_t> = "int64";
 
-// The elements of an array that has to have this type and shape; constant unless the array may be written to.
+// The elements of an array, which must have this type and shape; const unless the array is writable.
 template <class T, class AnyArray>
 auto elements(const AnyArray& array, const std::string& name, const Shape& shape) {
     if (array.dtype() != nb::dtype<T>()) throw nb::type_error((name + " must be an array of " + kTypeName<T>).c_str());
@@ -67,7 +67,7 @@ auto elements(const AnyArray& array, const std::string& name, const Shape& shape
     return static_cast<std::conditional_t<writable, T*, const T*>>(array.data());
 }
 
-// The row of this name in a table of plugins/common/spec.h.
+// The row with this name in a table of plugins/common/spec.h.
 template <class Spec, std::size_t Count>
 const Spec& row_named(const char* what, const std::string& name, const Spec (&rows)[Count]) {
     std::string names;

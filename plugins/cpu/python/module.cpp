@@ -1,4 +1,4 @@
-// The Python module vcdeploy._native: checks arrays, finds pointers, lets go of the interpreter, calls the library.
+// The Python module vcdeploy._native: checks arrays, gets their pointers, releases the GIL and calls the library.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -37,7 +37,7 @@ using Made = nb::ndarray<nb::numpy, T>;
 constexpr std::size_t kMostDimensions = 1 << 16;
 constexpr std::size_t kMostElements = 0x7fffffff;
 
-// The sizes of an array with that many dimensions, each at least 1 unless `empty` allows none.
+// The shape of an array with this many dimensions, each at least 1 unless `empty` allows 0.
 Shape sizes(const Array& array, const std::string& name, const char* names, std::size_t dimensions, bool empty) {
     const Shape shape = shape_of(array);
     bool fits = shape.size() == dimensions;
@@ -60,12 +60,12 @@ Made<T> made(const Shape& shape) {
 
 void check_dimensions(std::size_t dim) {
     if (dim > kMostDimensions)
-        throw nb::value_error(("a state of " + std::to_string(dim) + " dimensions is more than the " +
-                               std::to_string(kMostDimensions) + " that the kernels count to")
+        throw nb::value_error(("a state of " + std::to_string(dim) +
+                               " dimensions is too large: the kernels take up to " + std::to_string(kMostDimensions))
                                   .c_str());
 }
 
-// A matrix: float32 [rows, columns]; or as a file stores it: its bytes [rows, columns * size of one], their precision
+// A matrix: float32 [rows, columns], or as stored in a file: bytes [rows, columns * bytes per weight], the precision
 // and, for int8, scales [rows].
 using StoredArray = std::tuple<Array, std::string, MaybeArray>;
 using MatrixArray = std::variant<Array, StoredArray>;
@@ -79,12 +79,12 @@ MatrixView matrix_of(const MatrixArray& given, const std::string& name, std::siz
     const auto& [bytes, precision_name, scales] = std::get<StoredArray>(given);
     const Precision precision = precision_of(precision_name);
     if (scales.has_value() != (precision == Precision::int8))
-        throw nb::value_error((name + " must have scales if it is int8, and else none").c_str());
+        throw nb::value_error((name + " must have scales if it is int8, and none otherwise").c_str());
     return {elements<unsigned char>(bytes, name, {rows, columns * bytes_of(precision)}), precision,
             scales ? elements<float>(*scales, name + ".scale", {rows}) : nullptr, count};
 }
 
-// The size of a matrix [vocab, D], both above 0.
+// The shape [vocab, D] of a matrix, both above 0.
 Shape matrix_shape(const MatrixArray& given, const std::string& name) {
     const char* wanted = "[vocab, D], both above 0";
     if (const Array* plain = std::get_if<Array>(&given)) return sizes(*plain, name, wanted, 2, false);
@@ -206,7 +206,7 @@ const std::int64_t* checked_tokens(const Array& tokens, const std::string& name,
     return ids;
 }
 
-// The given state, or zeros in `fresh`.
+// The given state, or zeros (stored in `fresh`).
 const float* state_of(const MaybeArray& state, const Shape& shape, std::vector<float>& fresh) {
     if (state) return elements<float>(*state, "state", shape);
     fresh.assign(shape[0] * shape[1] * shape[2], 0.0f);
@@ -244,15 +244,15 @@ nb::tuple generate(Model& model, const Array& prime, const Array& uniforms, cons
     const float* before = state_of(state, state_shape, fresh);
     const auto layers = static_cast<std::size_t>(model.layers());
     const Made<std::int64_t> tokens = made<std::int64_t>(written);
-    const Made<float> m = made<float>({written[0], layers}), prime_m = made<float>({read[0] - 1, layers});
+    const Made<float> m = made<float>({written[0], layers});
     const Made<double> log_probabilities = made<double>(written);
     const Made<float> after = made<float>(state_shape);
     {
         const nb::gil_scoped_release free;
         model.generate(ids, static_cast<int>(read[0]), places, static_cast<int>(written[0]), sampling, before,
-                       {tokens.data(), m.data(), log_probabilities.data(), prime_m.data(), after.data()});
+                       {tokens.data(), m.data(), log_probabilities.data(), after.data()});
     }
-    return nb::make_tuple(tokens, m, log_probabilities, after, prime_m);
+    return nb::make_tuple(tokens, m, log_probabilities, after);
 }
 
 }  // namespace
@@ -267,7 +267,7 @@ NB_MODULE(_native, m) {
             for (const auto& [name, member] : kCpuFeatureNames) features[name] = cpu_features().*member;
             return features;
         },
-        "The instruction sets the kernels care about, and whether this processor has each.");
+        "The instruction sets the kernels can use, and whether this processor has each.");
 
     m.def("spec", spec, "The units and precisions of the native code: {'units': {name: …}, 'precisions': {name: …}}.");
 
@@ -278,7 +278,7 @@ NB_MODULE(_native, m) {
             for (const Kernels* each : usable_kernels()) names.push_back(each->name);
             return names;
         },
-        "What `isa` may be on this processor, best first.");
+        "The values of `isa` this processor supports, best first.");
 
     m.def(
         "read_bandwidth",
@@ -288,7 +288,7 @@ NB_MODULE(_native, m) {
             return read_bandwidth(static_cast<std::size_t>(bytes), seconds, threads, choose_kernels(isa));
         },
         "bytes"_a, "seconds"_a, nb::kw_only(), "threads"_a = 1, "isa"_a = "auto",
-        "Bytes a second of reading so many bytes over and over: the best pass in about so many seconds.");
+        "Read bandwidth in bytes/s over a buffer of this size: the best pass in about this many seconds.");
 
     m.def("op", run_op, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C0"_a = nb::none(), nb::kw_only(),
           "sharpness"_a, "epsilon"_a, "m"_a = nb::none(), "precision"_a = "f32", "threads"_a = 1, "isa"_a = "auto",
@@ -304,14 +304,14 @@ NB_MODULE(_native, m) {
              "top_k"_a, "top_p"_a,
              "prime [n], uniforms [length], state [S, 1, D] -> tokens [length], m [length, layers], log-probabilities "
              "[length], "
-             "state, m of the prime but its last token [n - 1, layers].")
+             "state, m of the prime except its last token [n - 1, layers].")
         .def_prop_ro(
             "isa", [](const Model& model) { return model.kernels().name; }, "The instruction set in use.")
         .def_prop_ro("dim", &Model::dim)
         .def_prop_ro("vocab_size", &Model::vocab)
         .def_prop_ro("state_rows", &Model::state_rows)
-        .def_prop_ro("weight_bytes", &Model::weight_bytes, "What the packed weights take.")
-        .def_prop_ro("table_bytes", &Model::table_bytes, "What the first layer's table takes; 0 without one.");
+        .def_prop_ro("weight_bytes", &Model::weight_bytes, "Size of the packed weights.")
+        .def_prop_ro("table_bytes", &Model::table_bytes, "Size of the first layer's table; 0 without one.");
 
     bind_training(m);
 }

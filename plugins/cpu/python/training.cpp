@@ -1,4 +1,4 @@
-// Arrays of either precision in, a pass over them without the interpreter, nothing out: whoever calls brings all memory.
+// Bindings of the training passes for float32 and float64 arrays. The caller provides all memory, outputs included.
 #include "python/training.h"
 
 #include <nanobind/stl/optional.h>
@@ -61,7 +61,7 @@ training::TrainedLayer<T> layer_of(const Sizes& sizes, const Array& U, const Arr
             static_cast<T>(b)};
 }
 
-// run(T()) for the type of X.
+// Calls run(T()) with the element type of X.
 template <class Run>
 void by_type(const Array& X, const Run& run) {
     if (X.dtype() == nb::dtype<float>()) return run(float());
@@ -144,15 +144,16 @@ bool all_finite(const std::vector<Array>& arrays, int threads) {
 
 void bind_training(nb::module_& m) {
     m.def("all_finite", all_finite, "arrays"_a, nb::kw_only(), "threads"_a = 1,
-          "Whether no array has a NaN or an infinity.");
+          "Whether all values of all arrays are finite.");
     m.attr("TRAIN_PADDING") = training::kPadding;
     m.def("train_forward", forward, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C"_a.none(), "Y"_a,
           "M"_a, "gates"_a.none(), nb::kw_only(), "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
-          "The forward pass into Y, M and gates; C, for vclstm, changes from the first cell to the last.");
+          "The forward pass: writes Y, M and gates; for vclstm, C is the first cell on entry and the last on return.");
     m.def("train_backward", backward, "unit"_a, "dY"_a, "dM"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a,
           "C0"_a.none(), "Y"_a, "M"_a, "gates"_a, "dH"_a, "dC"_a.none(), "dX"_a, "dU"_a, "dV"_a, "du"_a, "dv"_a, "dS"_a,
           nb::kw_only(), "sharpness"_a, "epsilon"_a, "threads"_a = 1, "isa"_a = "auto",
-          "The backward pass into dX, dU, dV, du, dv and dS; dH and dC change from the last state's to the first's.");
+          "The backward pass: writes dX, dU, dV, du, dv and dS; dH and dC are the last state's gradients on entry, the "
+          "first state's on return.");
 }
 
 }  // namespace vcdeploy

@@ -1,7 +1,7 @@
-// A panel's sixteen rows in two registers of 256 bits: AVX2 with FMA and F16C, or AVX-512 VL with VNNI.
+// Sixteen rows of a panel in two 256-bit registers: AVX2 with FMA and F16C, or AVX-512 VL with VNNI.
 //
-// The latter has an instruction that multiplies and adds whole numbers. Registers of 512 bits gain nothing: weights come
-// from beyond the first cache, and a Zen 4, which halves such instructions, took a fifth longer with them (VCGRU-1024, m 0.2-0.6, with table: f16 26.7 µs a step instead of 22.0, bf16 24.9 instead of 22.2, f32 the same).
+// VNNI has an instruction that multiplies and accumulates integers. 512-bit registers were slower on a Zen 4
+// (docs/kernel-notes.md).
 #pragma once
 
 #include <immintrin.h>
@@ -14,10 +14,10 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-constexpr int kRegisters = 2;  // of one Rows
-// kAhead: how far ahead of use weights are fetched, in bytes. Processors with AVX-512 look ahead well enough by themselves:
-// a Zen 4 took 67 µs for a step of VCGRU-1024 in f32 with 4096, and 54 to 57 without. kCountsApart: Counts that a product adds to
-// in turn, since VNNI's instruction takes four cycles to add.
+constexpr int kRegisters = 2;  // per Rows
+// kAhead: prefetch distance for weights in bytes; 0 relies on the hardware prefetcher, which was faster with AVX-512
+// (docs/kernel-notes.md). kCountsApart: independent Counts a product adds to in turn, to hide the four cycles of
+// latency of VNNI's instruction.
 #ifdef __AVX512VNNI__
 constexpr std::size_t kAhead = 0;
 constexpr int kCountsApart = 4;
@@ -47,19 +47,19 @@ static inline Rows multiply_add(Rows a, Rows b, Rows c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
 
-// x between the bounds; NaN stays NaN, since these instructions return their second operand then.
+// Clamps x to the bounds. NaN stays NaN, since these instructions then return their second operand.
 static inline Rows clamp(Rows x, float least, float most) {
     const __m256 a = _mm256_set1_ps(least), b = _mm256_set1_ps(most);
     return {_mm256_max_ps(a, _mm256_min_ps(b, x.low)), _mm256_max_ps(a, _mm256_min_ps(b, x.high))};
 }
 
-// To the nearest whole number.
+// Rounds to the nearest integer.
 static inline Rows rounded(Rows x) {
     constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     return {_mm256_round_ps(x.low, kNearest), _mm256_round_ps(x.high, kNearest)};
 }
 
-// x * 2^n for whole n from -126 to 127.
+// x * 2^n for integers n from -126 to 127.
 static inline Rows times_power_of_two(Rows x, Rows n) {
     const __m256i origin = _mm256_set1_epi32(127);
     const __m256i low = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.low), origin), 23);
@@ -67,7 +67,7 @@ static inline Rows times_power_of_two(Rows x, Rows n) {
     return {_mm256_mul_ps(x.low, _mm256_castsi256_ps(low)), _mm256_mul_ps(x.high, _mm256_castsi256_ps(high))};
 }
 
-// The bits of `old` where e is 0, else x.
+// `old` bit for bit where e is 0, else x.
 static inline Rows unless_zero(Rows e, Rows old, Rows x) {
     const __m256 zero = _mm256_setzero_ps();
     return {_mm256_blendv_ps(x.low, old.low, _mm256_cmp_ps(e.low, zero, _CMP_EQ_OQ)),
@@ -87,8 +87,8 @@ static inline Rows widened(const Bfloat16* w) {
     return {_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)};
 }
 
-// Sixteen int32 sums. While products are added, `low` holds those of the first eight rows and 256 times `high`, the
-// others': the numbers may wrap around, their difference does not (see ColumnPair).
+// Sixteen int32 sums. During accumulation `high` holds the sums of the last eight rows, and `low` those of the first
+// eight plus 256 times `high`. Both may wrap around; their difference does not (see ColumnPair).
 struct Counts {
     __m256i low, high;
 };
@@ -103,17 +103,19 @@ static inline void store(std::int32_t* p, Counts x) {
     _mm256_store_si256(q + 1, x.high);
 }
 
-// Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
+// The initial sums if the levels add up to `total`: compensates for the 128 added to the weights of the first eight
+// rows.
 static inline Counts start_of(std::int32_t total) { return {_mm256_set1_epi32(total * -128), _mm256_setzero_si256()}; }
 
-// The same, where sums are known already.
+// The same on top of known sums.
 static inline Counts started(Counts known, Counts start) {
     const __m256i both = _mm256_add_epi32(known.low, _mm256_slli_epi32(known.high, 8));
     return {_mm256_add_epi32(both, start.low), known.high};
 }
 
 // Two columns of sixteen rows: row r, with 128 added, in the lower and row r + 8 in the upper byte of an int16
-// (layout.h). Shifted they are rows 8 to 15; rows 0 to 7 are never taken out, but 256 times the others from their sums.
+// (layout.h). A shift extracts rows 8 to 15. Rows 0 to 7 are not extracted; instead, 256 times the sums of the others
+// is subtracted at the end.
 struct ColumnPair {
     __m256i both, high;
 };
@@ -144,7 +146,7 @@ static inline Counts operator+(Counts a, Counts b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
 
-// Sixteen numbers, rounded to the nearest, half to even.
+// Stores sixteen numbers, rounded half to even.
 static inline void store_whole(std::int16_t* p, Rows x) {
     const __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
     _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(both, 0xd8));

@@ -1,18 +1,18 @@
-// The dot product of two vectors, summed in double: the scheduler's, for inference and training.
+// The scheduler's dot product, summed in double, for inference and training.
 //
 // Included after simd/simd.h.
 #pragma once
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-// As add_products of floats (simd/avx.h, simd/portable.h).
+// The same as add_products of floats (simd/avx.h, simd/portable.h).
 static inline void add_products(const double* a, const double* b, int n, double sum[16]) {
     for (int i = 0; i < n; i += 16)
         for (int lane = 0; lane < 16; ++lane) sum[lane] += a[i + lane] * b[i + lane];
 }
 
-// Element i always goes to running sum i mod 16. Of floats every product is exact, and so are the bits of the result the
-// same from every instruction set.
+// Element i always goes to partial sum i mod 16. Products of floats are exact in double, so the result has the same
+// bits on every instruction set.
 template <class T>
 static double dot(const T* a, const T* b, int n) {
     double sum[16] = {};

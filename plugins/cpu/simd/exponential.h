@@ -1,4 +1,4 @@
-// e^x, the one there is: of a float or of sixteen Rows, for inference and training.
+// e^x of a float or of Rows; the one implementation for inference and training.
 //
 // Included after simd/simd.h.
 #pragma once
@@ -8,13 +8,13 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-// What exponential() needs of a vector, for one float; the compiler vectorizes loops over them.
+// The operations exponential() needs, for one float; the compiler vectorizes loops over them.
 static inline float filled(float, float x) { return x; }
 static inline float clamp(float x, float least, float most) { return x < least ? least : x > most ? most : x; }
 static inline float rounded(float x) { return (x + 12582912.0f) - 12582912.0f; }
 static inline float multiply_add(float a, float b, float c) { return a * b + c; }
 static inline float times_power_of_two(float x, float n) {
-    const float shifted = n + 12582912.0f;  // 1.5 · 2^23: the lowest bits of the sum are n
+    const float shifted = n + 12582912.0f;  // 1.5 · 2^23: the low bits of the sum are n
     std::uint32_t bits;
     std::memcpy(&bits, &shifted, sizeof bits);
     bits = (bits << 23) + (127u << 23);
@@ -26,13 +26,13 @@ static inline float times_power_of_two(float x, float n) {
 // A constant in every row.
 static inline Rows filled(Rows, float x) { return all(x); }
 
-// e^x = 2^n e^r with r within half of ln 2; the polynomial for e^r is the Cephes library's. NaN gives NaN.
+// e^x = 2^n e^r with |r| up to (ln 2)/2; the polynomial for e^r is that of the Cephes library. NaN gives NaN.
 template <class V>
 static inline V exponential(V x) {
     const auto constant = [&x](float value) { return filled(x, value); };
     x = clamp(x, -87.0f, 88.0f);  // so that 2^n is neither subnormal nor infinite
     const V n = rounded(x * constant(1.44269504f));
-    V r = multiply_add(n, constant(-0.693359375f), x);  // ln 2 in two parts: n times the first is exact
+    V r = multiply_add(n, constant(-0.693359375f), x);  // ln 2 in two parts; n times the first part is exact
     r = multiply_add(n, constant(2.12194440e-4f), r);
     V p = constant(1.9875691500e-4f);
     p = multiply_add(p, r, constant(1.3981999507e-3f));

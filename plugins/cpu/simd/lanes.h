@@ -1,4 +1,4 @@
-// A vector register of floats or doubles, of VCDEPLOY_VECTOR_BYTES; the compiler knows the instructions.
+// A vector register of VCDEPLOY_VECTOR_BYTES of floats or doubles; the compiler chooses the instructions.
 //
 // Included by training/kernels.cpp after simd/simd.h.
 #pragma once
@@ -66,7 +66,7 @@ static inline void store(T* p, Vector<T> v) {
     std::memcpy(p, &v, sizeof v);
 }
 
-// What will soon be written is fetched into the nearest cache, what will soon be read into the one behind it.
+// Prefetches to L1 for writing, to L2 for reading.
 static inline void prefetch_to_write([[maybe_unused]] const void* p) {
 #ifdef __GNUC__
     __builtin_prefetch(p, 1);

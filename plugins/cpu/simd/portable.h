@@ -1,4 +1,4 @@
-// A panel's sixteen rows for any processor: four vectors of four, which is what SSE2 and NEON hold.
+// Sixteen rows of a panel for any processor: four vectors of four floats, the register size of SSE2 and NEON.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-constexpr int kRegisters = 4;         // of one Rows
-constexpr std::size_t kAhead = 4096;  // as in simd_256.h
+constexpr int kRegisters = 4;         // per Rows
+constexpr std::size_t kAhead = 4096;  // as in avx.h
 constexpr int kCountsApart = 1;
 
 #ifdef __GNUC__
@@ -39,7 +39,7 @@ struct Rows {
     Four a, b, c, d;
 };
 
-// Rows made of f(x) for each element of x, or f(x, y) for each of x and y, and so on.
+// Applies f element by element: f(x), or f(x, y) and so on.
 template <class F, class... R>
 static inline Rows each(F f, R... x) {
     const auto four = [&](const auto&... v) { return Four{f(v[0]...), f(v[1]...), f(v[2]...), f(v[3]...)}; };
@@ -71,18 +71,18 @@ static inline Rows multiply_add(Rows x, Rows y, Rows z) {
 #endif
 }
 
-// x between the bounds; NaN stays NaN, since every comparison with it is false.
+// Clamps x to the bounds. NaN stays NaN, since every comparison with it is false.
 static inline Rows clamp(Rows x, float least, float most) {
     return each([=](float f) { return f < least ? least : f > most ? most : f; }, x);
 }
 
-// To the nearest whole number, for |x| below 2^22: beside 1.5 · 2^23 a float has no room for a fraction.
+// Rounds to the nearest integer, for |x| below 2^22: near 1.5 · 2^23 a float has no fraction bits.
 static inline Rows rounded(Rows x) {
     const Rows large = all(12582912.0f);
     return (x + large) - large;
 }
 
-// x * 2^n for whole n from -126 to 127; where n is NaN, so is x.
+// x * 2^n for integers n from -126 to 127; if n is NaN, so is x.
 static inline Rows times_power_of_two(Rows x, Rows n) {
     const auto scale = [](float f, float power) {
         const std::int32_t bits = (static_cast<std::int32_t>(power == power ? power : 0.0f) + 127) << 23;
@@ -93,7 +93,7 @@ static inline Rows times_power_of_two(Rows x, Rows n) {
     return each(scale, x, n);
 }
 
-// The bits of `old` where e is 0, else x.
+// `old` bit for bit where e is 0, else x.
 static inline Rows unless_zero(Rows e, Rows old, Rows x) {
     return each([](float mask, float before, float after) { return mask == 0 ? before : after; }, e, old, x);
 }
@@ -104,11 +104,11 @@ static inline float float_of(std::uint32_t bits) {
     return value;
 }
 
-// Without branches: signs are random, and the compiler may then widen several at once.
+// Branch-free: signs are random, and the compiler can vectorize it.
 static inline float widened_one(Half w) {
     const std::uint32_t magnitude = (w.bits & 0x7fffu) << 13;
     const std::uint32_t subnormal = 0u - static_cast<std::uint32_t>(magnitude < (1u << 23));  // all ones or zero
-    // The two exponents' origins are 112 apart. A subnormal has no leading 1: give it one, and take it away.
+    // The exponent biases differ by 112. A subnormal has no leading 1: add one, then subtract it.
     const float leading = float_of(magnitude + (112u << 23) + (subnormal & (1u << 23)));
     const float value = leading - float_of(subnormal & (113u << 23));
     std::uint32_t bits;
@@ -147,22 +147,23 @@ static inline Counts load(const std::int32_t* p) {
 }
 static inline void store(std::int32_t* p, Counts x) { std::memcpy(p, &x, sizeof x); }
 
-// Where sums begin whose levels add up to `total`: the first eight rows' weights come with 128 added.
+// The initial sums if the levels add up to `total`: compensates for the 128 added to the weights of the first eight
+// rows.
 static inline Counts start_of(std::int32_t total) {
     const std::int32_t less = total * -128;
     const FourCounts added{less, less, less, less}, none{0, 0, 0, 0};
     return {added, added, none, none};
 }
 
-// The same, where sums are known already.
+// The same on top of known sums.
 static inline Counts started(Counts known, Counts start) {
     return {known.a + start.a, known.b + start.b, known.c + start.c, known.d + start.d};
 }
 
-// Two columns of rows r and r + 8 in an int32 each (layout.h): r's first and second column in bytes 0 and 2, with 128
-// added, r + 8's in bytes 1 and 3.
+// Two columns of rows r and r + 8 per int32 (layout.h): the columns of row r, with 128 added, in bytes 0 and 2, those
+// of row r + 8 in bytes 1 and 3.
 struct ColumnPair {
-    FourCounts a, b;  // r from 0 to 3, from 4 to 7
+    FourCounts a, b;  // r = 0 to 3, 4 to 7
 };
 
 static inline ColumnPair column_pair(const std::uint8_t* w) {
@@ -185,7 +186,7 @@ static inline Counts multiply_add(ColumnPair w, const std::int16_t* levels, Coun
     return {sum.a + low(w.a), sum.b + low(w.b), sum.c + high(w.a), sum.d + high(w.b)};
 }
 
-// Sixteen numbers, rounded to the nearest, half to even.
+// Stores sixteen numbers, rounded half to even.
 static inline void store_whole(std::int16_t* p, Rows x) {
     float whole[16];
     store(whole, rounded(x));

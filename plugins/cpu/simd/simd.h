@@ -1,7 +1,7 @@
-// The vectors of the instruction set that this file is compiled for (VCDEPLOY_ISA, VCDEPLOY_VECTOR_BYTES).
+// Includes the vector types of the instruction set being compiled (VCDEPLOY_ISA, VCDEPLOY_VECTOR_BYTES).
 //
-// Included first by kernels/kernels.cpp and training/kernels.cpp. Everything below it is `static`: one copy of a function
-// shared by two instruction sets could be one that the processor cannot run.
+// Included first by kernels/kernels.cpp and training/kernels.cpp. Everything they include is `static`: if two
+// instruction sets shared one copy of a function, the linker might keep one that the processor cannot run.
 #pragma once
 
 #if !defined(VCDEPLOY_ISA) || !defined(VCDEPLOY_VECTOR_BYTES)

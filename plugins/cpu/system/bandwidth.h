@@ -1,4 +1,4 @@
-// How fast this machine reads weights: what bounds a step at batch 1, measured and not looked up.
+// Measures read bandwidth, which bounds a step at batch 1.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace vcdeploy {
 
-// Bytes a second at which `threads` threads, each with its part of `bytes` bytes (rounded up to whole lines), sum
-// them over and over for about `seconds`; the best of the passes, so that a disturbed one does not count. Sizes that
-// fit a cache are read from it, as weights of that size would be. Throws std::invalid_argument for `bytes` or
-// `seconds` of 0 or less, or a number of threads that Team refuses.
+// Read bandwidth in bytes/s: `threads` threads repeatedly sum `bytes` bytes (rounded up to whole lines), each its own
+// part, for about `seconds`. Returns the best pass, so that disturbed ones do not count. Sizes that fit a cache are
+// read from it, as weights of that size would be. Throws std::invalid_argument if `bytes` or `seconds` is not above 0
+// or Team refuses the number of threads.
 double read_bandwidth(std::size_t bytes, double seconds, int threads, const Kernels& kernels);
 
 }  // namespace vcdeploy

@@ -1,4 +1,4 @@
-// Memory the kernels read: aligned to cache lines, zeroed unless it is said otherwise, and for large weights on huge pages.
+// Memory for the kernels: aligned to cache lines, zeroed by default, on huge pages if large.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace vcdeploy {
 
-// Asks for huge pages where whole ones lie within, before they are first written to: a fault for each small page of
-// memory that is used once costs more than writing it. A wish: refusal costs only speed.
+// Requests huge pages for the whole ones within the range, before the first write: page faults on small pages cost more
+// than the writes themselves. Only a hint; if refused, only speed is lost.
 inline void prefer_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 #ifdef __linux__
     constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
@@ -28,14 +28,14 @@ inline void prefer_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std:
 
 enum class Contents { zero, any };
 
-// An array of T that owns its memory. Not for the files compiled for one instruction set: those take pointers.
+// An array of T that owns its memory. Files compiled per instruction set must not use it: they take pointers.
 template <class T>
 class Buffer {
   public:
     Buffer() = default;
     explicit Buffer(std::size_t count, Contents contents = Contents::zero) : count_(count) {
         if (count > (~std::size_t{0} - kHugePage) / sizeof(T)) throw std::bad_alloc();
-        // A multi-megabyte matrix read front to back would miss the address cache on every small page.
+        // Reading a multi-megabyte matrix front to back would miss the TLB on every small page.
         const std::size_t wanted = count * sizeof(T);
         alignment_ = wanted >= kHugePage ? kHugePage : kCacheLine;
         const std::size_t bytes = (wanted + alignment_ - 1) / alignment_ * alignment_;

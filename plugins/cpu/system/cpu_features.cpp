@@ -1,4 +1,4 @@
-// Asks the processor: cpuid and xgetbv on x86; on 64-bit Arm, NEON is always there.
+// Detects CPU features: cpuid and xgetbv on x86. 64-bit Arm always has NEON.
 #include "system/cpu_features.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -33,12 +33,12 @@ Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
     return out;
 }
 
-// XCR0: a bit for each kind of register that the operating system saves on a task switch.
+// XCR0: one bit per kind of register that the operating system saves on a task switch.
 std::uint64_t saved_registers() {
 #ifdef _MSC_VER
     return _xgetbv(0);
 #else
-    // Inline, since the _xgetbv intrinsic needs this file compiled for a processor that has it.
+    // Inline assembly, since the _xgetbv intrinsic needs a compiler flag for it.
     std::uint32_t low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (static_cast<std::uint64_t>(high) << 32) | low;

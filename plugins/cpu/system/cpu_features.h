@@ -1,7 +1,7 @@
-// What the kernels may use of this processor: the instruction sets, asked for once, at run time.
+// The instruction sets of this processor that the kernels may use, detected once at run time.
 //
-// A set counts only when the operating system saves its registers too; a processor with AVX-512 under a
-// system that does not would otherwise be sent into an illegal instruction.
+// An instruction set counts only if the operating system also saves its registers; otherwise its instructions would be
+// illegal.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace vcdeploy {
 struct CpuFeatures {
     bool avx2 = false;
     bool fma = false;
-    bool f16c = false;      // half precision to float and back, eight at a time
+    bool f16c = false;      // conversion between f16 and f32, eight at a time
     bool avx_vnni = false;  // int8 dot products in 256-bit registers, without AVX-512
     bool avx512f = false;
     bool avx512bw = false;
@@ -29,7 +29,7 @@ struct CpuFeatureName {
     bool CpuFeatures::* member;
 };
 
-// The features by name, as /proc/cpuinfo spells them, for whoever lists them.
+// The features by name, spelled as in /proc/cpuinfo.
 inline constexpr std::array<CpuFeatureName, 10> kCpuFeatureNames{{
     {"avx2", &CpuFeatures::avx2},
     {"fma", &CpuFeatures::fma},

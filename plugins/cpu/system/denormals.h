@@ -1,6 +1,6 @@
-// While it lives, and is wanted, numbers too small for a full mantissa count as 0 on this thread: arithmetic with them is a
-// hundred times slower on x86, and a state that fades away is full of them. Not wanted in int8, whose results have to be
-// the bits that other runtimes get; there are next to none in it, since whole levels are nothing or much larger.
+// Treats denormals as 0 on this thread while an object lives: on x86, arithmetic with them is about a hundred times
+// slower, and a decaying state is full of them. Not used for int8, whose results must match other runtimes bit for bit;
+// quantized values are almost never denormal.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)

@@ -1,4 +1,4 @@
-// The hand-over between the caller and its helpers: one counter to start a round, one to end it.
+// Synchronization between the caller and its helper threads: one counter starts a round, another ends it.
 #include "system/threads.h"
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 namespace vcdeploy {
 namespace {
 
-// A step takes tens of microseconds: waking a sleeper costs as much, so that a helper looks this often first.
+// Polls before a helper sleeps: a step takes tens of microseconds, and waking a sleeping thread costs as much.
 constexpr int kLooks = 2000;
 
 void relax() {
@@ -18,7 +18,7 @@ void relax() {
 #endif
 }
 
-// Returns what `value` is once it is no longer `old`.
+// Waits until `value` is no longer `old` and returns it.
 std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
     for (int look = 0; look < kLooks; ++look) {
         const std::uint32_t now = value.load(std::memory_order_acquire);
@@ -37,7 +37,7 @@ Team::Team(int threads, bool flush) : flush_(flush) {
     helpers_.reserve(threads - 1);
     try {
         for (int member = 1; member < threads; ++member) helpers_.emplace_back([this, member] { help(member); });
-    } catch (...) {  // the system has no more threads: those already started must not be left behind
+    } catch (...) {  // the system has no more threads: end those already started
         end();
         throw;
     }
@@ -64,7 +64,7 @@ void Team::start(Call call, const void* work) {
 
 void Team::help(int member) {
     const FlushDenormals flush(flush_);
-    // Not the counter's value now: the first round may have begun before this thread did.
+    // Start from 0, not the counter's current value: the first round may have begun before this thread.
     for (std::uint32_t seen = 0;;) {
         seen = wait_for_change(round_, seen);
         if (!call_) return;

@@ -1,6 +1,6 @@
-// A team of threads that share the rows of a step. Helpers spin for a moment between steps and then sleep.
+// A thread pool that splits the rows of a step. Helper threads spin briefly between steps, then sleep.
 //
-// Every helper lives as long as its team. A process forked from this one has no helpers: make the model after a fork.
+// Helpers live as long as their team. A forked process has no helpers: create models after a fork.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace vcdeploy {
 
 class Team {
   public:
-    // `threads` counts the caller; flush: whether helpers take denormals for 0. Throws std::invalid_argument below 1 or
-    // above 256.
+    // threads: 1 to 256, including the caller; otherwise throws std::invalid_argument. flush: helpers treat denormals
+    // as 0.
     explicit Team(int threads, bool flush = true);
     ~Team();
     Team(const Team&) = delete;
@@ -23,8 +23,8 @@ class Team {
 
     int size() const { return static_cast<int>(helpers_.size()) + 1; }
 
-    // work(part) for every part of the team, the caller's included; returns when all are done. One caller at a time.
-    // products: the multiply-adds it comes to; where they are few the caller does it alone.
+    // Calls work(part) for every part, one of them on the calling thread; returns when all are done. One caller at a
+    // time. products: multiply-adds in total; if there are few, the caller does everything.
     template <class Work>
     void run(std::int64_t products, const Work& work) {
         if (helpers_.empty() || products < kWorthSharing) return work(Part{0, 1});
@@ -32,7 +32,7 @@ class Team {
     }
 
   private:
-    // Some 5 microseconds: below them handing rows to another thread costs more than it saves.
+    // About 5 µs of work: below that, splitting costs more than it saves.
     static constexpr std::int64_t kWorthSharing = 80'000;
 
     using Call = void (*)(const void*, Part);
@@ -43,9 +43,9 @@ class Team {
 
     bool flush_;
     std::vector<std::thread> helpers_;
-    Call call_ = nullptr;  // null tells the helpers to end
+    Call call_ = nullptr;  // null ends the helpers
     const void* work_ = nullptr;
-    std::atomic<std::uint32_t> round_{0};  // counts up when there is work
+    std::atomic<std::uint32_t> round_{0};  // incremented when there is work
     std::atomic<std::uint32_t> busy_{0};   // helpers that have not finished this round
 };
 

@@ -1,4 +1,4 @@
-// The backward pass: the four parts that training.h lists, one function each.
+// The backward pass: one function per part listed in training.h.
 #include "system/denormals.h"
 #include "training/batch.h"
 #include "training/dispatch.h"
@@ -27,21 +27,21 @@ class BackwardPass {
     }
 
   private:
-    static constexpr int kBlock = 96;  // tokens of the sorted list that are multiplied together
+    static constexpr int kBlock = 96;  // tokens of the sorted list multiplied together
 
     const T* before(int n) const {
         return n < B_ ? call_.H0 + static_cast<std::size_t>(n) * D_ : call_.Y + static_cast<std::size_t>(n - B_) * D_;
     }
     const T* x(int n) const { return call_.X + static_cast<std::size_t>(n) * D_; }
-    // Of the first gate; see Forward.
+    // The first gate of token n; layout as in Forward.
     const T* gates(int n) const {
         const std::size_t step = places_[n / B_ * B_];
         return call_.gates + G_ * step + (places_[n] - step);
     }
-    // Columns of token n's dX that go_back() leaves to make_dX(): whole panels, in which the mask is 1.
+    // Columns of token n's dX that go_back() leaves to make_dX(): whole panels where the mask is 1.
     int plain(int n) const { return extents_[n].ones / table_.panel * table_.panel; }
 
-    // How far every token reaches, its mask, and where its rows lie: only their active part has a place.
+    // Computes the extent, mask and offset of every token. Only active rows are stored.
     void make_masks() {
         extents_.resize(tokens_);
         places_.resize(tokens_ + 1);
@@ -66,13 +66,13 @@ class BackwardPass {
         Rows<T> rows{};
         rows.h = before(n);
         rows.e = e_.data() + places_[n];
-        rows.gates = const_cast<T*>(gates(n));  // what goes back only reads them
+        rows.gates = const_cast<T*>(gates(n));  // the backward pass only reads them
         rows.plane = static_cast<std::ptrdiff_t>(places_[(n / B_ + 1) * B_] - places_[n / B_ * B_]);
         rows.slope = slope_;
         return rows;
     }
 
-    // VCLSTM: the cell before every step. It follows from the gates without a product, in each sequence by itself.
+    // VCLSTM: recomputes the cell before every step from the gates, without products, one sequence at a time.
     void recompute_cells() {
         cells_ = Scratch<T>(plane_);
         distribute(team_, B_, kElement * tokens_ * D_, [&](int b, int) {
@@ -87,12 +87,12 @@ class BackwardPass {
         });
     }
 
-    // 1. From the last step to the first: d, dh, dc, dS, and of that du and dv; dX where the mask is not 1.
+    // 1. From the last step to the first: d, dh, dc and dS, du and dv from dS, and dX where the mask is not 1.
     void go_back() {
         const int P = table_.panel, through = unit_.backward_reset ? G_ - 1 : G_;  // gates that read hbar itself
         const std::size_t d_plane = static_cast<std::size_t>(B_) * width_;
         Buffer<T> d(d_plane * G_), dhbar(d_plane), dxbar(d_plane);
-        Buffer<T> du(d_plane), dv(d_plane);  // [B][width]: each sequence's part
+        Buffer<T> du(d_plane), dv(d_plane);  // [B][width]: contribution of each sequence
         std::vector<T> dm(B_);
         Panels<T> U(layer_.U, G_, D_, P, Side::transposed);
         U.extend(extents_[order_[0]].active, team_);
@@ -167,8 +167,8 @@ class BackwardPass {
                     for (int i = 0; i < count; ++i)
                         unit_.backward_reset(batch.rows[i], row, std::min(row + P, batch.extents[i].active));
                 });
-            // dm needs Σ dxbar_i x_i e'_i, and so the rows of dxbar where the mask is neither 0 nor 1: panels of V after
-            // those of U, from the first that one of the tokens needs.
+            // dm needs Σ dxbar_i x_i e'_i, hence the rows of dxbar where the mask is neither 0 nor 1: the panels of V
+            // from the first that any token needs, numbered after those of U.
             const int soft = batch.extents.back().ones / P;
             distribute(team_, panels + std::max(0, panels - soft), through * products, [&](int number, int) {
                 const bool of_U = number < panels;
@@ -225,7 +225,7 @@ class BackwardPass {
         });
     }
 
-    // 3. The weights. In VCGRU the last gate of U reads r ⊙ hbar.
+    // 3. The weight gradients. In VCGRU the last gate of U reads r ⊙ hbar.
     void make_dU_and_dV() {
         enum { kHbar, kXbar, kReset };
         const std::size_t size = static_cast<std::size_t>(G_) * D_ * D_;
@@ -253,9 +253,9 @@ class BackwardPass {
     T slope_;
     int width_;
     Team team_;
-    std::vector<int> order_;  // tokens by falling m
+    std::vector<int> order_;  // tokens by descending m
     std::vector<Extent> extents_;
-    std::vector<std::size_t> places_;  // of a token's rows in a plane, and the plane's end
+    std::vector<std::size_t> places_;  // offset of each token's rows in a plane, then the plane's end
     std::vector<int> counts_;          // tokens with more than k active dimensions
     Panels<T> V_;
     std::size_t plane_ = 0;

@@ -1,4 +1,4 @@
-// Tokens that are multiplied together, and their order.
+// Batches of tokens to multiply together, sorted by m.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace vcdeploy::training {
 
-// Elements of a row of working memory: room for a whole number of panels, and a cache line more. Rows a power of two
-// bytes apart would all be kept in the same few places of the nearest cache.
+// Elements per row of working memory: a whole number of panels plus one cache line. Rows a power of two bytes apart
+// would compete for the same few L1 cache sets.
 template <class T>
 int row_width(int dim) {
     return rounded_up(dim, kPadding) + 64 / static_cast<int>(sizeof(T));
 }
 
-// Tokens that are multiplied together, sorted by m, the largest first.
+// Tokens to multiply together, by descending m.
 template <class T>
 struct Batch {
     std::vector<Rows<T>> rows;
@@ -37,7 +37,7 @@ struct Batch {
     int widest() const { return extents.empty() ? 0 : extents.front().active; }
     int panels(int panel) const { return (widest() + panel - 1) / panel; }
 
-    // How far zeros must reach past token i's own columns: as far as any that a tile may join it with.
+    // Columns up to which token i must be zero-padded: the most of any token in the same tile.
     int wide(int i) const { return extents[std::max(0, i - (kGroup - 1))].active; }
 
     // Tokens with more than `row` active rows.
@@ -46,13 +46,13 @@ struct Batch {
         return static_cast<int>(std::partition_point(extents.begin(), extents.end(), reaches) - extents.begin());
     }
 
-    // Tokens whose mask is 1 in all rows before `row`: the front of the list, too.
+    // Tokens whose mask is 1 in all rows before `row`; also a prefix of the list.
     int plain_before(int row) const {
         const auto plain = [row](const Extent& extent) { return extent.ones >= row; };
         return static_cast<int>(std::partition_point(extents.begin(), extents.end(), plain) - extents.begin());
     }
 
-    // Multiply-adds of a product of one gate's corners by all tokens.
+    // Multiply-adds of one gate for all tokens.
     std::int64_t products() const {
         std::int64_t sum = 0;
         for (const Extent& each : extents) sum += static_cast<std::int64_t>(each.active) * each.active;
@@ -60,7 +60,7 @@ struct Batch {
     }
 };
 
-// The numbers 0 … count - 1 by falling m; equal ones, and NaN at the end, in their own order.
+// The indices 0 … count - 1 by descending m, NaN last; the sort is stable.
 template <class T>
 std::vector<int> sorted_by_m(const T* m, int count) {
     std::vector<int> order(count);
@@ -70,7 +70,7 @@ std::vector<int> sorted_by_m(const T* m, int count) {
     return order;
 }
 
-// A team for a call, or the caller alone where there is less to do than it takes to start a thread.
+// The number of threads for a call: 1 if the work does not justify starting more.
 template <class T>
 int worthwhile(const TrainedLayer<T>& layer, int threads) {
     constexpr double kWorthStarting = 8e6;  // multiply-adds, counted densely

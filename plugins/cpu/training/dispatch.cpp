@@ -1,4 +1,4 @@
-// The same names as for inference, and so the same choice.
+// Uses the names, and therefore the choice, of the inference kernels.
 #include "training/dispatch.h"
 
 #include <stdexcept>

@@ -1,8 +1,8 @@
-// The three units' equations and their derivatives, row by row (docs/design.md, section 1): plain loops, which the
-// compiler turns into vectors of whatever instruction set the file is for.
+// The equations of the three units and their derivatives, row by row (docs/design.md, section 1), as plain loops that
+// the compiler vectorizes for each instruction set.
 //
-// A leading d is the gradient of the loss with respect to what follows; d_k that of gate k's sum. e' = slope e (1 - e)
-// is de/dm. Included by kernels.cpp after lanes.h.
+// A leading d means the gradient of the loss with respect to what follows; d_k is that of gate k's pre-activation.
+// e' = slope e (1 - e) is de/dm. Included by kernels.cpp after lanes.h.
 #pragma once
 
 #include <cmath>
@@ -35,7 +35,7 @@ static inline float hyperbolic(float x) {
 }
 static inline double hyperbolic(double x) { return std::tanh(x); }
 
-// w fresh + (1 - w) old; where w is 0 the very bits of old.
+// w fresh + (1 - w) old; where w is 0, old bit for bit.
 template <class T>
 static inline T blend(T w, T fresh, T old) {
     const T mixed = w * fresh + (T(1) - w) * old;

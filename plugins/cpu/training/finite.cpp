@@ -1,4 +1,4 @@
-// A file of its own, and not part of the binding, which is compiled to be small: this has to become vectors.
+// A separate file, since the bindings are optimized for size and this loop must be vectorized.
 #include "training/finite.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ template <class T>
 bool all_of(const T* x, std::size_t count) {
     using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
     constexpr Bits kExponent = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
-    Bits found = 0;  // no exit at the first: so the compiler makes vectors of it
+    Bits found = 0;  // no early exit, so that the compiler can vectorize
     for (std::size_t i = 0; i < count; ++i) found |= (std::bit_cast<Bits>(x[i]) & kExponent) == kExponent;
     return found == 0;
 }

@@ -1,4 +1,4 @@
-// Whether numbers are all finite: asked of all inputs before every pass, so that it has to be quick.
+// Checks that all values are finite. Runs on all inputs before every pass, so it has to be fast.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The forward pass: in every step the scheduler of each sequence, then the panels.
+// The forward pass: in every step, first the scheduler of each sequence, then the panels.
 #include <cmath>
 #include <limits>
 
@@ -29,7 +29,7 @@ class ForwardPass {
     }
 
   private:
-    // Working memory for so many rows of every sequence.
+    // Size of the working memory for `count` rows per sequence.
     std::size_t rows(int count) const { return static_cast<std::size_t>(count) * layer_.batch * width_; }
 
     const T* before(int t, int b) const {
@@ -82,7 +82,8 @@ class ForwardPass {
         if (call_.gates) gates_ += G_ * plane_;
     }
 
-    // Rows of one panel: all gates, VCGRU's last without what it has to wait for; then, if they are all, the state.
+    // Computes the gates of one panel and updates the state. VCGRU (reset): the last gate gets only its V term, the
+    // rest follows in make_last_gate().
     void make_gates(int panel, bool reset) {
         const int row = panel * table_.panel, count = batch_.reaching(row);
         for (int gate = 0; gate < G_; ++gate) {
@@ -96,7 +97,7 @@ class ForwardPass {
         if (!reset) update(row, count);
     }
 
-    // VCGRU's last gate reads r ⊙ hbar, which all panels have to be done for.
+    // VCGRU: adds the term of the last gate that reads r ⊙ hbar of all panels, then updates the state.
     void make_last_gate(int panel) {
         const int row = panel * table_.panel, count = batch_.reaching(row), gate = G_ - 1;
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(gate * plane_) + row;
@@ -111,7 +112,7 @@ class ForwardPass {
             unit_.update(batch_.rows[i], row, std::min(row + table_.panel, batch_.extents[i].active));
     }
 
-    // m and the mask of one sequence, what is multiplied, and what of the state stays.
+    // Computes m, the mask, hbar and xbar of one sequence, and copies the part of the state that does not change.
     void schedule(int t, int b) {
         const int D = layer_.dim;
         const std::size_t token = static_cast<std::size_t>(t) * layer_.batch + b;
@@ -142,11 +143,11 @@ class ForwardPass {
     const UnitTable<T>& unit_;
     int G_;
     Team team_;
-    int width_;  // of a row of working memory
+    int width_;  // of a row of working memory, in elements
     Panels<T> U_, V_;
     std::vector<Extent> extents_;
     Buffer<T> e_, hbar_, xbar_, reset_;  // [B][width]
-    Buffer<T> unkept_;                   // [G][B][width]: a step's gates, where they are not kept
+    Buffer<T> unkept_;                   // [G][B][width]: the gates of a step, if they are not saved
     T* gates_;                           // of this step, [G][plane]
     std::size_t plane_ = 0;
     Batch<T> batch_;

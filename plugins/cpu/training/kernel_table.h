@@ -1,4 +1,4 @@
-// What is compiled once for every instruction set: the product, and the units' equations row by row.
+// The functions compiled once per instruction set: the product and the units' equations.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace vcdeploy::training {
 
-constexpr int kGroup = 6;  // tokens that a tile multiplies at once
+constexpr int kGroup = 6;  // tokens per tile
 
-// One token of a product: y (+)= W x, up to column `to`. In a list, `to` only ever falls; x is zero between its own and
-// that of the five before it.
+// One token of a product: y (+)= W x, up to column `to`. In a list, `to` never increases; x is zero from its own `to`
+// up to the largest among the five tokens before it.
 template <class T>
 struct Operand {
     const T* x;
@@ -18,7 +18,7 @@ struct Operand {
     int to;
 };
 
-// A token's rows. Gate k of `gates` and `q` lies at k * plane, of `d` at k * d_plane. What a function does not name may
+// The rows of a token. Gate k of `gates` is at k * plane, of `d` at k * d_plane. Pointers a function does not use may
 // be null.
 template <class T>
 struct Rows {
@@ -28,14 +28,14 @@ struct Rows {
     std::ptrdiff_t plane;
     T* hbar;
     T* reset;  // VCGRU: r ⊙ hbar
-    T* c;      // VCLSTM: the cell before the step; update() changes it
+    T* c;      // VCLSTM: the cell before the step; update() changes it in place
     T* next;   // h after the step
 
     T* dh;
     T* dc;
-    T* d;  // of the gates' sums
+    T* d;  // gradient of the gates' pre-activations
     std::ptrdiff_t d_plane;
-    T* dbar;  // of hbar; in VCGRU first of r ⊙ hbar
+    T* dbar;  // gradient of hbar; in VCGRU first of r ⊙ hbar
     T slope;  // de/dm is slope * e * (1 - e)
 };
 
@@ -45,32 +45,32 @@ using RowsOf = void (*)(const Rows<T>&, int begin, int end);
 
 template <class T>
 struct UnitTable {
-    RowsOf<T> activate;        // sums -> gates; VCGRU: r and z, and r ⊙ hbar
+    RowsOf<T> activate;        // pre-activations -> gates; VCGRU: r and z, and r ⊙ hbar
     RowsOf<T> activate_reset;  // VCGRU: the gate that reads r ⊙ hbar
-    RowsOf<T> update;          // next, and c
-    RowsOf<T> update_cell;     // VCLSTM: c alone
-    // dh -> d of the gates that it reaches directly; dh and dc shrink to what passes the gates by. Returns the direct
-    // part of dm. For rows below end.
+    RowsOf<T> update;          // writes next and c
+    RowsOf<T> update_cell;     // VCLSTM: updates c only
+    // dh -> d of the gates it reaches directly; leaves in dh and dc what bypasses the gates. Returns the direct part of
+    // dm. For rows below `end`.
     T (*backward)(const Rows<T>&, int end);
     RowsOf<T> backward_reset;  // VCGRU: dbar of r ⊙ hbar -> d of r, dbar of hbar
 };
 
 template <class T>
 struct Table {
-    int panel;  // rows of one
+    int panel;  // rows per panel
 
-    // Adds to (or sets) y [at, at + panel) of every operand. panel: [column][row of the panel]. next: the panel that is
-    // multiplied after this one, which is fetched meanwhile.
+    // Adds to (or sets) y [at, at + panel) of every operand. panel: [column][row of the panel]. next: the panel to
+    // prefetch for the following call.
     void (*multiply)(const T* panel, const T* next, const Operand<T>* operands, int count, std::ptrdiff_t x_at,
                      std::ptrdiff_t y_at, bool accumulate);
     // out [rows][columns] (+)= Σ_n d[n][row] inputs[n][column], n below count. d: [n][kGroup], inputs: [n][panel];
-    // out has rows `stride` apart; rows up to kGroup and columns up to a panel. Fetches `soon` meanwhile, see tile.h.
+    // out has rows `stride` apart; rows up to kGroup and columns up to a panel. Prefetches from `soon` (tile.h).
     void (*multiply_outer)(const T* d, const T* inputs, int count, T* out, std::ptrdiff_t stride, int rows, int columns,
                            bool accumulate, const T* soon, std::ptrdiff_t pace);
-    // e ⊙ x, or e ⊙ x ⊙ r if r is not null, up to n, in panels `stride` apart; zeros to the end of the last.
+    // out = e ⊙ x, or e ⊙ x ⊙ r if r is not null, up to n, in panels `stride` apart; the last panel is zero-padded.
     void (*mask_panels)(const T* e, const T* x, const T* r, int n, T* out, std::ptrdiff_t stride);
 
-    double (*wide_dot)(const T* a, const T* b, int n);  // summed in double, element i in running sum i mod 16
+    double (*wide_dot)(const T* a, const T* b, int n);  // summed in double, element i in partial sum i mod 16
     T (*slope_dot)(T slope, const T* e, const T* a, const T* b, int n);  // Σ a b e', e' = slope e (1 - e)
     void (*scale)(const T* e, const T* x, T* out, int n);                // out = e ⊙ x
     void (*add_scaled)(T factor, const T* x, T* out, int n);             // out += factor * x

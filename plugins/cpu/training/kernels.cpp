@@ -1,4 +1,5 @@
-// The training kernels of one instruction set. CMake compiles this file once per instruction set, as kernels/kernels.cpp.
+// The training kernels of one instruction set. CMake compiles this file once per instruction set, like
+// kernels/kernels.cpp.
 #include "simd/simd.h"
 //
 #include "simd/lanes.h"
@@ -9,7 +10,7 @@
 
 namespace vcdeploy::training::VCDEPLOY_ISA {
 
-extern const Tables kTables;  // a constant is visible to other files only so
+extern const Tables kTables;  // a const object needs this to be visible in other files
 const Tables kTables = {VCDEPLOY_ISA_NAME, kTable<float>, kTable<double>};
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

@@ -1,4 +1,4 @@
-// Weights in panels, as the tile reads them: made from the corner that tokens have reached so far, and no more.
+// Weights packed into panels for tile.h. Only the corner that tokens have reached so far is packed.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@ class Panels {
           packed_(count_, 0), memory_(static_cast<std::size_t>(gates) * count_ * dim * panel) {}
 
     const T* panel(int gate, int number) const { return memory_.data() + start(gate, number); }
-    // What is multiplied after it where gates [first, last) of every panel are multiplied in turn.
+    // The panel multiplied next if gates [first, last) of every panel are multiplied in turn.
     const T* after(int gate, int number, int first, int last) const {
         return gate + 1 < last ? panel(gate + 1, number) : panel(first, std::min(number + 1, count_ - 1));
     }
 
-    // Makes the corner of the first `reach` rows and columns ready.
+    // Packs the corner of the first `reach` rows and columns.
     void extend(int reach, Team& team) {
         if (reach <= reach_) return;
         reach_ = std::min(dim_, (reach + kStride - 1) / kStride * kStride);
@@ -40,7 +40,7 @@ class Panels {
     }
 
   private:
-    static constexpr int kStride = 64;  // the corner grows by so much at least
+    static constexpr int kStride = 64;  // minimum growth of the corner
 
     std::size_t start(int gate, int number) const {
         return (static_cast<std::size_t>(gate) * count_ + number) * dim_ * panel_;
@@ -56,7 +56,7 @@ class Panels {
                 std::copy_n(corner + static_cast<std::size_t>(k) * dim_ + row, rows, out + k * panel_);
             return;
         }
-        for (int k = begin; k < end; k += kStride)  // a stretch of columns at a time, to write what is in the cache
+        for (int k = begin; k < end; k += kStride)  // a block of columns at a time, so that writes stay in the cache
             for (int i = 0; i < rows; ++i) {
                 const T* from = corner + static_cast<std::size_t>(row + i) * dim_;
                 for (int c = k; c < std::min(k + kStride, end); ++c) out[c * panel_ + i] = from[c];
@@ -67,7 +67,7 @@ class Panels {
     int gates_, dim_, panel_, count_;
     Side side_;
     int reach_ = 0;
-    std::vector<int> packed_;  // columns that are ready, by panel
+    std::vector<int> packed_;  // columns packed so far, per panel
     Scratch<T> memory_;
 };
 

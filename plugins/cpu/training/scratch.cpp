@@ -1,4 +1,4 @@
-// What was given back, in a list that all callers share.
+// A list of released blocks, shared by all callers.
 #include "training/scratch.h"
 
 #include <algorithm>

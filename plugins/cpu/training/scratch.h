@@ -1,7 +1,7 @@
-// Memory that a pass works in. What one pass gives back the next one takes, as it is: for memory that is new to the
-// process the system clears every page first, which takes as long as some of the parts of a pass.
+// Working memory of a pass, reused uncleared by the next one. The system clears every page of fresh memory, which takes
+// as long as some parts of a pass.
 //
-// Kept between passes is at most what was in use at some time before.
+// The memory kept between passes never exceeds the most that was in use at one time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace vcdeploy::training {
 void* take_scratch(std::size_t bytes, std::size_t& capacity);
 void give_scratch(void* memory, std::size_t capacity);
 
-// An array of T for as long as a pass needs it; what it holds at first is anything.
+// A temporary array of T, uninitialized.
 template <class T>
 class Scratch {
   public:
@@ -30,7 +30,7 @@ class Scratch {
     const T* data() const { return data_; }
 
   private:
-    std::size_t capacity_ = 0;  // bytes; before data_, which is made with it
+    std::size_t capacity_ = 0;  // bytes; declared before data_, whose initializer sets it
     T* data_ = nullptr;
 };
 

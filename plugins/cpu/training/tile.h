@@ -1,7 +1,7 @@
-// The product: a panel of weights times up to six tokens at once, all sums in registers. Where the time goes.
+// The product: a panel of weights times up to six tokens, all sums in registers. Training spends most of its time here.
 //
-// Two vectors of rows times six tokens make twelve sums, beside two registers for the weights and one for an
-// activation: the sixteen that AVX2 has. Every weight that is loaded is used six times.
+// Two vectors of rows times six tokens are twelve sums. With two registers for weights and one for an activation they
+// fit the sixteen of AVX2. Every weight loaded is used six times.
 //
 // Included by kernels.cpp after lanes.h.
 #pragma once
@@ -13,8 +13,8 @@ namespace vcdeploy::training::VCDEPLOY_ISA {
 template <class T>
 constexpr int kPanelRows = 2 * kLanes<T>;
 
-// y[s][0 … panel) (+)= Σ_k w[k][0 … panel) x[s][k * stride], k below n. Meanwhile fetches what begins at `soon`, `pace`
-// elements for every k.
+// y[s][0 … panel) (+)= Σ_k w[k][0 … panel) x[s][k * stride], k below n. Prefetches from `soon` on, `pace` elements per
+// k.
 template <class T, int S>
 static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::ptrdiff_t stride, T* const* y,
                         bool accumulate, const T* soon, std::ptrdiff_t pace) {
@@ -40,7 +40,7 @@ static inline void tile(const T* w, std::ptrdiff_t n, const T* const* x, std::pt
         soon += pace;
     };
     std::ptrdiff_t k = 0;
-    for (; k + 2 <= n; k += 2) {  // two at a time: in a tile of fewer than six the loop's own instructions would count
+    for (; k + 2 <= n; k += 2) {  // unrolled by two: loop overhead matters in tiles of fewer than six tokens
         column(k);
         column(k + 1);
     }
@@ -72,18 +72,18 @@ static void tile_of(int count, const T* w, std::ptrdiff_t n, const T* const* x, 
 template <class T>
 static void multiply(const T* panel, const T* next, const Operand<T>* operands, int count, std::ptrdiff_t x_at,
                      std::ptrdiff_t y_at, bool accumulate) {
-    // A stretch of columns at a time, so that all groups find the panel's part of it in the nearest cache.
+    // One block of columns at a time, so that its part of the panel stays in L1 for all groups.
     constexpr int kStretch = 1024 / static_cast<int>(sizeof(T));
     constexpr std::ptrdiff_t P = kPanelRows<T>;
     if (count == 0) return;
     const int groups = (count + kGroup - 1) / kGroup;
     const int widest = operands[0].to;
-    // All groups together fetch the next stretch: left to the first that reads it, it would come too late.
+    // All groups share the prefetch of the next block: the first group alone would be too late.
     const std::ptrdiff_t pace = (P + groups - 1) / groups;
     for (int begin = 0; begin < widest; begin += kStretch) {
         const bool last = begin + kStretch >= widest;
         const T* soon = last ? next : panel + (begin + kStretch) * P;
-        // Seven tokens go as four and three, not as six and one: a tile of one waits for its own sums.
+        // Seven tokens are split into four and three, not six and one: a tile of one stalls on its own sums.
         for (int group = 0, first = 0; group < groups; ++group) {
             const int size = (count - first + groups - group - 1) / (groups - group);
             const Operand<T>* own = operands + first;

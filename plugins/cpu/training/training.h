@@ -1,10 +1,10 @@
 // Training that skips: the forward and the backward pass of a unit over a batch of sequences.
 //
-// A token is one step of one sequence; its a active dimensions (docs/design.md, section 1) say that it needs the upper
-// left a × a corners of the weights and nothing else, forward and backward. Tokens are multiplied together, so that a
-// weight that was read serves many, and they differ in a. The whole scheme is:
+// A token is one step of one sequence. With a active dimensions (docs/design.md, section 1) it needs only the
+// upper-left a × a corners of the weights, forward and backward. Tokens are multiplied in batches, so that each weight
+// read serves many, but they differ in a. The scheme:
 //
-//     sort the tokens by m, the largest first: those that reach past row k are then a prefix of the list
+//     sort the tokens by descending m: those that reach past row k are then a prefix of the list
 //
 //                         columns
 //                   0       a3   a2  a1 a0                    weights lie in panels of a few rows;
@@ -14,20 +14,21 @@
 //     panel 2       | t0 t1 t2                  3
 //     panel 3       | t0                        1
 //
-// Nothing else is skipped or masked: past its a a token's activations are zeros, as far as its neighbours in the list
-// reach. `tile.h` is the only product there is, and it serves all:
+// Nothing else is skipped or masked: past its own a, a token's activations are zero as far as its neighbours in the
+// list reach. One product (`tile.h`) serves all passes:
 //
-//     forward       gates = U hbar + V xbar             in every step, over the B tokens of the step
-//     backward  1   dhbar = Uᵀ d                        in every step, from the last to the first
-//                   dxbar = Vᵀ d                        with it, the rows where the mask is neither 0 nor 1
-//               2   dxbar = Vᵀ d                        the other rows, over all T·B tokens, a block of the sorted list at a time
+//     forward       gates = U hbar + V xbar             per step, over its B tokens
+//     backward  1   dhbar = Uᵀ d                        per step, from the last to the first
+//                   dxbar = Vᵀ d                        likewise, in the rows where the mask is neither 0 nor 1
+//               2   dxbar = Vᵀ d                        the other rows, over all T·B tokens, in sorted blocks
 //               3   dU = Σ d hbarᵀ, dV = Σ d xbarᵀ      over all tokens: entry (i, k) over the prefix a > max(i, k)
 //
-// where d is the gradient of the gates' sums. Only 1 has to wait for the step after it. Some of dxbar is part of it
-// since dm needs Σ dxbar_i x_i e'_i, where e' = de/dm is 0 unless the mask is between 0 and 1. Beside its outputs the
-// forward pass keeps the gates, if it is asked to.
+// where d is the gradient of the gates' pre-activations. Only part 1 depends on the following step. It includes some
+// rows of dxbar because dm needs Σ dxbar_i x_i e'_i, where e' = de/dm is 0 unless the mask is between 0 and 1. On
+// request the forward pass also saves the gates.
 //
-// Threads share panels or blocks, and every sum is made by one thread in one order: the same bits with any number.
+// Threads split panels or blocks, and each sum is computed by one thread in a fixed order, so that the result does not
+// depend on the number of threads.
 #pragma once
 
 #include <string>
@@ -47,39 +48,39 @@ struct TrainedLayer {
     T b;
 };
 
-// W: D, rounded up to whole panels of any instruction set.
+// W is D rounded up to a multiple of this: whole panels on any instruction set.
 constexpr int kPadding = 32;
 
 template <class T>
 struct Forward {
     const T* X;   // [T, B, D]
     const T* H0;  // [B, D]
-    T* C;         // [B, D], VCLSTM: c before the first step, and at the end after the last
-    T* Y;         // [T, B, D], made
-    T* M;         // [T, B], made
-    // [T·B·G·W], for the backward pass; null: not kept. Steps lie one after the other. A step is [G][plane], a plane the
-    // active dimensions of its B tokens, each rounded up as W is: what is not active takes no room, and where much is
-    // not, the end is never touched.
+    T* C;         // [B, D], VCLSTM: the cell before the first step on entry, after the last on return
+    T* Y;         // [T, B, D], output
+    T* M;         // [T, B], output
+    // [T·B·G·W], saved for the backward pass, or null. Steps follow each other. A step is [G][plane]; a plane holds
+    // only the active dimensions of its B tokens, each rounded up like W, so that the end of the array may stay
+    // untouched.
     T* gates;
 };
 
 template <class T>
 struct Backward {
-    const T *X, *H0, *C0, *Y, *M, *gates;  // as above; C0 before the first step, null where there is no cell
+    const T *X, *H0, *C0, *Y, *M, *gates;  // as above; C0: the cell before the first step, or null
     const T *dY, *dM;
-    T* dH;       // [B, D]: of the state after the last step, and at the end before the first
-    T* dC;       // the same of the cell
-    T* dX;       // [T, B, D], made
-    T *dU, *dV;  // [G·D, D], made
-    T *du, *dv;  // [D], made
-    T* dS;       // [T, B], made: of u·h + v·x + b
+    T* dH;       // [B, D]: gradient of the state after the last step on entry, before the first on return
+    T* dC;       // the same for the cell
+    T* dX;       // [T, B, D], output
+    T *dU, *dV;  // [G·D, D], output
+    T *du, *dv;  // [D], output
+    T* dS;       // [T, B], output: gradient of u·h + v·x + b
 };
 
 // A sequence whose m is NaN is NaN from that step on. isa: a name, or "auto".
 template <class T>
 void run_forward(const TrainedLayer<T>& layer, const Forward<T>& call, int threads, const std::string& isa);
 
-// For values that are all finite.
+// All values must be finite.
 template <class T>
 void run_backward(const TrainedLayer<T>& layer, const Backward<T>& call, int threads, const std::string& isa);
 

@@ -1,8 +1,8 @@
 // The gradients of U and V: dW[i][k] = Σ d_i in_k over the tokens with more than max(i, k) active dimensions.
 //
-// The sum runs over the sorted list in stretches that stay in the cache. In one, d is laid out six rows at a time and
-// the inputs a panel of columns at a time; both then are what multiply_outer() reads from the front to the end, and the
-// tokens that count for a tile are the front of it.
+// The sum runs over the sorted list in chunks that stay in the cache. Within a chunk, d is laid out in groups of six
+// rows and the inputs in panels of columns, so that multiply_outer() reads both sequentially and the tokens a tile
+// needs come first.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,18 @@ namespace vcdeploy::training {
 template <class T>
 class WeightGradients {
   public:
-    // What some of the gates read, and the gradient [G·D, D] of their weights.
+    // An input of some of the gates, and the gradient [G·D, D] of their weights.
     struct Source {
         int first_gate, last_gate;
         T* gradient;
     };
-    // A token's input of a source: e ⊙ x, or e ⊙ x ⊙ r if r is not null.
+    // The input of a source for one token: e ⊙ x, or e ⊙ x ⊙ r if r is not null.
     struct Input {
         const T *e, *x, *r;
     };
 
-    // counts[k]: tokens with more than k active dimensions, k from 0 to D. The sources' gates are all of each gradient.
+    // counts[k]: tokens with more than k active dimensions, k from 0 to D. The sources cover all gates of each
+    // gradient.
     WeightGradients(const Table<T>& table, int gates, int dim, const std::vector<int>& counts,
                     const std::vector<Source>& sources, Team& team)
         : table_(table), gates_(gates), dim_(dim), counts_(counts), sources_(sources), team_(team),
@@ -56,7 +57,7 @@ class WeightGradients {
                     }
                 }
             });
-            // One gate after the other with the same inputs, which then are near.
+            // All gates in turn with the same inputs, which then stay in the cache.
             const int columns = kPanels * table_.panel, chunks = (widest + columns - 1) / columns;
             const std::int64_t products = std::int64_t{2} * gates_ * widest * widest * size;
             std::vector<Job> jobs;
@@ -72,8 +73,8 @@ class WeightGradients {
   private:
     static constexpr int kStretch = 512;  // tokens
     static constexpr int kPiece = 64;
-    static constexpr int kPanels = 8;  // of inputs that are read in turn: 256 KB of floats with AVX2
-    // Elements between neighbours in the layouts: a power of two bytes apart they would share a few places of the cache.
+    static constexpr int kPanels = 8;  // panels of inputs per job: 256 KB of floats with AVX2
+    // Padding between neighbours: a power of two bytes apart, they would compete for a few cache sets.
     static constexpr int kApart = 64 / static_cast<int>(sizeof(T));
 
     struct Job {
@@ -94,7 +95,7 @@ class WeightGradients {
         if (row < active) std::fill(std::copy(d + row, d + active, out), out + kGroup, T(0));
     }
 
-    // Zeros where not even the first token reaches; the first stretch sets all the rest.
+    // Writes zeros past the first (largest) token's reach; the first chunk sets the rest.
     void clear_past(int widest) {
         const int rows = std::min(dim_, (widest + kGroup - 1) / kGroup * kGroup);
         const int columns = std::min(dim_, (widest + table_.panel - 1) / table_.panel * table_.panel);
@@ -106,7 +107,7 @@ class WeightGradients {
             });
     }
 
-    // Tokens of a stretch that have more than `dimension` active.
+    // Tokens of a chunk with more than `dimension` active dimensions.
     int reaching(int begin, int size, int dimension) const { return std::clamp(counts_[dimension] - begin, 0, size); }
 
     void multiply(int begin, int size, const Job& job) {

@@ -1,4 +1,4 @@
-// Distributes numbered pieces of work over a team of threads. Which thread computes a piece changes no bit of it.
+// Distributes numbered work items over a team of threads. The result does not depend on which thread runs an item.
 #pragma once
 
 #include <atomic>
@@ -8,10 +8,10 @@
 
 namespace vcdeploy::training {
 
-// An element of a row that goes through a unit's equations or the scheduler's, in multiply-adds of a product.
+// Cost of one element of the unit's or scheduler's equations, in multiply-adds.
 constexpr std::int64_t kElement = 32;
 
-// work(number, member) for every number below count. products: what it comes to in multiply-adds.
+// Calls work(number, member) for every number below count. products: total cost in multiply-adds.
 template <class Work>
 void distribute(Team& team, int count, std::int64_t products, const Work& work) {
     std::atomic<int> next{0};

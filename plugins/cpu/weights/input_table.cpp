@@ -1,4 +1,4 @@
-// Builds the table once, at load, and finds the nearest row of it at every step.
+// Builds the table once, at load, and finds the nearest row at every step.
 #include "weights/input_table.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ std::vector<InputTable::Level> InputTable::levels_of(int gates, int dim, int spa
     std::vector<Level> levels;
     std::size_t start = 0;
     for (int columns = 0;; columns = std::min(columns + spacing, dim)) {
-        const int furthest = std::min(columns + spacing / 2 + 1, dim);  // the largest a that is nearest to this c
+        const int furthest = std::min(columns + spacing / 2 + 1, dim);  // the largest a for which this c is nearest
         const int rows = rounded_up(furthest, kPanel);
         levels.push_back({columns, rows, start});
         start += static_cast<std::size_t>(rows) * gates;

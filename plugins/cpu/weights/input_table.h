@@ -1,17 +1,17 @@
-// The input side of the first layer, tabulated: its x is one of a few dozen embeddings, so V x can be looked up.
+// The table of the first layer's input products: its x is one of a few dozen embeddings, so V x can be looked up.
 //
-// For each token the sums V[:, :c] x[:c] are kept for columns c = 0, g, 2g, … and D. A step with a active dimensions
-// takes the sums of the c nearest to a and multiplies only the columns in between, and those where the mask is soft:
+// For each token the table stores the sums V[:, :c] x[:c] for columns c = 0, g, 2g, … and D. A step with a active
+// dimensions takes the sums of the c nearest to a and multiplies only the columns in between and the soft columns:
 //
 //     0            ones   c    a            D
 //     |==============|~~~~|~~~~|             xbar = e ⊙ x:  = x itself,  ~ part of it
-//     |===================|                  the table's row
+//     |===================|                  the table row
 //                    |-~~~|+~~~|             what is left to multiply: (e - 1) ⊙ x, then e ⊙ x
 //
-// The rows kept at c are those that steps nearest to it reach. The sums are made of the weights as they were given,
-// in double, so that the table of f16 or bf16 is more exact than its products. In int8 weights and x are whole levels
-// (docs/design.md, section 2), with the table and without it, and the table keeps their sums as such: the levels of xbar and
-// of the row then differ by what is left to multiply, and the result has the same bits.
+// For each c only the rows that its steps can reach are stored. The sums use the weights as given, in double, so for
+// f16 and bf16 the table is more exact than the products. In int8, weights and x are quantized with or without the
+// table (docs/design.md, section 2), and it stores integer sums: the levels of xbar and of the row differ exactly by
+// what is left to multiply, so the result has the same bits.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,17 @@ namespace vcdeploy {
 
 class InputTable {
   public:
-    // The finest spacing (64 and up) whose table is within `budget` bytes; 0 where none is.
+    // The finest spacing (64 and up) whose table fits `budget` bytes; 0 if none does.
     static int spacing_within(std::size_t budget, Unit unit, int dim, int vocab);
 
-    // V: [gates * dim, dim], of which the layer's was packed. embedding: [vocab, dim]. Both are read only here.
+    // V: [gates * dim, dim], the matrix that was packed into `layer`. embedding: [vocab, dim]. Both are needed only
+    // here.
     InputTable(const MatrixView& V, const float* embedding, const Layer& layer, int vocab, int spacing,
                const Kernels& kernels);
 
     struct Row {
         const float* sums;           // [panel][gate][16], for at least the active rows
-        const std::int32_t* counts;  // in int8 these, else null
+        const std::int32_t* counts;  // int8 only, else null
         int columns;                 // c
     };
 
@@ -52,7 +53,7 @@ class InputTable {
     struct Level {
         int columns;
         int rows;
-        std::size_t start;  // within a token's sums
+        std::size_t start;  // offset within a token's sums
     };
 
     static std::vector<Level> levels_of(int gates, int dim, int spacing);
@@ -60,9 +61,9 @@ class InputTable {
 
     int spacing_;
     std::vector<Level> levels_;
-    std::size_t size_;  // numbers of one token
+    std::size_t size_;  // numbers per token
     Buffer<float> sums_;
-    Buffer<std::int32_t> counts_;  // in int8 instead
+    Buffer<std::int32_t> counts_;  // used instead in int8
     std::vector<double> of_scheduler_;
     std::vector<float> largest_;
 };

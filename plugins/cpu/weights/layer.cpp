@@ -1,4 +1,4 @@
-// Sorts a layer's gates into the matrices a step multiplies.
+// Packs a layer's gates into the matrices a step multiplies.
 #include "weights/layer.h"
 
 namespace vcdeploy {

@@ -1,4 +1,4 @@
-// A layer's weights, packed, with its scheduler.
+// The packed weights of a layer, and its scheduler.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace vcdeploy {
 
-// A layer as files store it: owned by the caller and needed only while a Layer is made.
+// The weights of a layer as stored in a file. Owned by the caller; needed only while a Layer is constructed.
 struct LayerWeights {
     MatrixView U;    // [gates * dim, dim]
     MatrixView V;    // [gates * dim, dim]
@@ -19,7 +19,7 @@ struct LayerWeights {
 };
 
 struct Layer {
-    // Throws std::invalid_argument where a weight is NaN, infinite or beyond the precision's range.
+    // Throws std::invalid_argument if a weight is NaN, infinite or outside the precision's range.
     Layer(Unit unit, int dim, const LayerWeights& weights, Precision precision);
 
     std::size_t bytes() const { return U.bytes() + U_reset.bytes() + V.bytes(); }

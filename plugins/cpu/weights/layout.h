@@ -1,15 +1,8 @@
 // The hook layout: a square matrix packed so that any upper-left prefix of it is a prefix of memory.
 //
 // A step with `a` active dimensions multiplies the a × a corner of every matrix, and at batch 1 its time is that of
-// reading those weights. The ladder that led here (VCGRU, D = 1024, m = 0.4, one thread, microseconds a step on an
-// AVX2 machine; the first column is the idea, each kept by the next):
-//
-//     row-major, stride D      105   every row starts on a new page; the corner is a/D of each
-//     panels of 16 rows         65   a column of 16 rows is one or two registers: no horizontal sums
-//     hook                      61   the corner is one contiguous run, whatever a is
-//     table of the input side   40   x is one of few embeddings: V x is looked up, half the weights stay unread
-//     f16 weights, with table   26   half the bytes, sums still in f32
-//     int8 weights, with table  16   a quarter of them, sums in int32
+// reading those weights. In this layout the corner is one contiguous run for any a. docs/kernel-notes.md compares the
+// versions that led here.
 //
 // The matrix is cut into shells of 32. Shell k adds to a 32k × 32k corner what makes it 32(k+1) × 32(k+1):
 //
@@ -22,37 +15,37 @@
 //               |  2m             |      shell k starts at k² · 32 · 32
 //           96  +-----------------+
 //
-// A panel is 16 rows. Within one, columns follow each other, and a column holds 16 rows of every gate that reads the
-// same input: [column][gate][16]. In bf16 the 16 rows lie in the order 0, 8, 1, 9, …, so that one shift and one mask
-// of a register widen them all. In int8 two columns go together, [column pair][gate][8][2][2], for the multiply
-// instruction that sums pairs; rows r and r + 8 lie side by side, and r has 128 added, so that again one mask and one
-// shift widen them all. What was added, 128 Σ x, is the same in every row, and sums begin without it. Rows and columns
-// past D are zeros, or in int8 meet a scale or a level of 0.
+// A panel is 16 rows, stored column by column; a column holds 16 rows of every gate that reads the same input:
+// [column][gate][16]. In bf16 the rows are in the order 0, 8, 1, 9, …, so that one shift and one mask of a register
+// widen all of them. In int8 two columns are interleaved, [column pair][gate][8][2][2], for the multiply instruction
+// that sums pairs. Rows r and r + 8 are adjacent and r has 128 added, so that again one mask and one shift widen all of
+// them. The added 128 Σ x is the same in every row and is subtracted from the initial sums. Rows and columns past D are
+// zero or, in int8, have a scale or a level of 0.
 #pragma once
 
 #include <cstddef>
 
 namespace vcdeploy {
 
-constexpr int kPanel = 16;  // rows of a panel
-constexpr int kShell = 32;  // rows and columns that a shell adds
+constexpr int kPanel = 16;  // rows per panel
+constexpr int kShell = 32;  // rows and columns a shell adds
 constexpr int kPanelsOfShell = kShell / kPanel;
 
-// `static`, here and in whatever else the files compiled for one instruction set include: were these functions
-// shared, the linker might keep the copy that only a newer processor can run.
+// `static`, as everything included by the files compiled per instruction set: if these functions were shared, the
+// linker might keep a copy that only a newer processor can run.
 
 static inline int rounded_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-// How many panels hold `rows` rows.
+// The number of panels that hold `rows` rows.
 static inline int panels_of(int rows) { return (rows + kPanel - 1) / kPanel; }
 
-// Weights before shell k.
+// Offset of shell k, in weights.
 static inline std::size_t shell_start(int k, int gates) {
     return static_cast<std::size_t>(k) * k * kShell * kShell * gates;
 }
 
-// Where a panel's weights of shell k start: `panel` is either one of the shell's own (its columns are 0 to
-// 32(k+1) - 1) or one above it (its columns are the shell's 32).
+// Offset of a panel's weights in shell k: `panel` is either one of the shell's own (columns 0 to 32(k+1) - 1) or one
+// above it (the shell's 32 columns).
 static inline std::size_t panel_start(int k, int panel, int gates) {
     const int above = k * kPanelsOfShell;
     const std::size_t long_panel = static_cast<std::size_t>(k + 1) * kShell * kPanel * gates;

@@ -1,4 +1,4 @@
-// A matrix as a file stores it, read row by row: packing needs no float copy of the whole matrix.
+// A matrix as stored in a file, read row by row, so that packing needs no float copy of the whole matrix.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace vcdeploy {
 
-// Row-major, owned by the caller and needed only while it is packed. It may lie at any address, aligned or not.
+// Row-major. Owned by the caller; needed only while it is packed. Need not be aligned.
 struct MatrixView {
-    const unsigned char* data;  // [rows, columns] of the precision
+    const unsigned char* data;  // [rows, columns], stored in `precision`
     Precision precision;
-    const float* scales;  // int8 only: [rows], the value of one unit in that row
+    const float* scales;  // int8 only: [rows], the value of one level
     int columns;
 
     // Row r as floats: out [columns].
     void read(std::size_t r, float* out) const;
 
-    // Row r in whole numbers from -127 to 127, and what one of them is worth (quantization.h): those that int8 files store.
+    // Row r quantized to levels from -127 to 127, the same as stored in int8 files; returns the scale (quantization.h).
     float read_levels(std::size_t r, float* out) const;
 };
 

@@ -1,4 +1,4 @@
-// Puts every weight in its place and precision.
+// Packs weights: converts each to its precision and writes it to its place.
 #include "weights/packing.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ void check(float value, Precision precision) {
     if (!std::isfinite(value)) throw std::invalid_argument("a weight is " + std::to_string(value) + ", not a number");
     if (precision == Precision::f16 && std::fabs(value) >= kHalfLimit)
         throw std::invalid_argument("a weight of " + std::to_string(value) +
-                                    " is beyond f16, which ends at 65504; use f32 or bf16");
+                                    " is beyond f16 (largest value 65504); use f32 or bf16");
 }
 
 void put(unsigned char* weights, std::size_t place, float value, Precision precision) {
@@ -37,7 +37,7 @@ std::size_t place_of(int column, int gate, int row, int gates, Precision precisi
     return (static_cast<std::size_t>(column) * gates + gate) * kPanel + row;
 }
 
-// Row r of a matrix as it is to be packed, and for int8 what one of its levels is worth.
+// Reads row r in the form to pack; returns its scale (int8), else 1.
 float read_row(const MatrixView& rows, std::size_t r, int row_of_panel, Precision precision, Buffer<float>& row) {
     if (precision != Precision::int8) {
         rows.read(r, row.data());

@@ -1,4 +1,4 @@
-// Packed weights: made once when a model is loaded, read at every step.
+// Packed weights: built once when a model is loaded, read at every step.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace vcdeploy {
 
-// The gates' square matrices that share an input, in the hook layout (layout.h).
+// The square matrices of the gates that share an input, in the hook layout (layout.h).
 class HookMatrix {
   public:
     HookMatrix() = default;
 
-    // Gates [first, last) of a stack [gates * dim, dim]. Throws std::invalid_argument where a weight is NaN, infinite,
-    // or beyond what f16 holds.
+    // Gates [first, last) of a stack [gates * dim, dim]. Throws std::invalid_argument if a weight is NaN, infinite
+    // or outside the range of f16.
     HookMatrix(const MatrixView& stack, int first, int last, int dim, Precision precision);
 
     PackedWeights view() const { return {precision_, weights_.data(), scales_.data()}; }
@@ -26,7 +26,7 @@ class HookMatrix {
   private:
     Precision precision_ = Precision::f32;
     Buffer<unsigned char> weights_;
-    Buffer<float> scales_;  // int8 only: [panel][gate][16], the value of one unit in that row
+    Buffer<float> scales_;  // int8 only: [panel][gate][16], the value of one level
 };
 
 // A matrix that is always read whole, such as the output layer: plain panels, [panel][column][16].
@@ -34,7 +34,7 @@ class PanelMatrix {
   public:
     PanelMatrix() = default;
 
-    // rows: [count, dim]. Throws as HookMatrix does.
+    // rows: [count, dim]. Throws like HookMatrix.
     PanelMatrix(const MatrixView& rows, int count, int dim, Precision precision);
 
     PackedWeights view() const { return {precision_, weights_.data(), scales_.data()}; }

@@ -1,4 +1,4 @@
-// Narrowing of weights, once, when a model is loaded.
+// Conversion of weights between f32, f16 and bf16, once, when a model is loaded.
 #include "weights/precision.h"
 
 #include <cstring>
@@ -25,12 +25,12 @@ Half to_half(float value) {
     const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude < 0x38800000u) {
-        // Below 2^-14 an f16 counts in steps of 2^-24. Beside 0.5 a float has that very step: the sum rounds.
+        // Below 2^-14 the spacing of f16 is 2^-24, the same as that of f32 at 0.5: adding 0.5 rounds correctly.
         const std::uint32_t steps = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
         return {static_cast<std::uint16_t>(sign | steps)};
     }
     const std::uint32_t odd = (magnitude >> 13) & 1u;
-    const std::uint32_t rounded = magnitude - (112u << 23) + 0xfffu + odd;  // the exponents' origins differ by 112
+    const std::uint32_t rounded = magnitude - (112u << 23) + 0xfffu + odd;  // the exponent biases differ by 112
     return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
 }
 

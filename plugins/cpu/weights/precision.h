@@ -1,4 +1,4 @@
-// f16 and bf16 weights: conversion from and to float. All sums are wide: these are widened to f32 before they are multiplied.
+// Conversion of f16 and bf16 weights. They are widened to f32 before multiplication, so all sums are in f32.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Bfloat16 {
     std::uint16_t bits;
 };
 
-// Beyond this a float rounds to infinity in f16.
+// From here on a float rounds to infinity in f16.
 constexpr float kHalfLimit = 65520.0f;
 
 // Rounded to nearest, ties to even; the value must be finite and within kHalfLimit.

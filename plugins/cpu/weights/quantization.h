@@ -1,8 +1,8 @@
 // int8 quantization of weights and activations (docs/design.md, section 2).
 //
 // Weights are quantized symmetrically per row, 127 levels. An activation vector is quantized to activation_levels(D)
-// levels of its range: for a state at least 1, which no state exceeds that started within it, so that its unit is the same
-// at every step; for an input the largest magnitude in the whole x, masked or not.
+// levels of its range. The range of a state is at least 1, which a state that starts within it never exceeds, so that
+// its unit is the same at every step. The range of an input is the largest magnitude in the whole x, masked or not.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,20 @@
 
 namespace vcdeploy {
 
-// A power of two: 2^14, or as much less as keeps an int32 sum of D products with weights of up to 127 from overflowing.
+// The largest power of two up to 2^14 for which an int32 sum of D products with weights up to 127 cannot overflow.
 constexpr int activation_levels(int dim) {
     int levels = 1 << 14;
     while (std::int64_t{127} * levels * dim > 0x7fffffff) levels /= 2;
     return levels;
 }
 
-// The magnitude that takes all levels, from the largest there is.
+// The range (the magnitude mapped to the highest level), from the largest magnitude.
 inline float state_range(float largest) { return std::max(1.0f, largest); }
-inline float input_range(float largest) { return std::max(0x1p-40f, largest); }  // not 0, to divide by
+inline float input_range(float largest) { return std::max(0x1p-40f, largest); }  // never 0, since it is a divisor
 
-// What a level of a row of weights is worth, from the largest magnitude in the row: a 127th, of which the seven last bits
-// are cut off. So a weight, that many levels, is a float without rounding, and a runtime that has only the products
-// finds the same scale and levels in them.
+// The scale of a row of weights, from its largest magnitude: a 127th of it, without the last seven bits. A level times
+// the scale is then exact in float32, so that a runtime given only the dequantized weights recovers the same scale and
+// levels.
 inline float row_scale(float largest) {
     const float scale = std::max(0x1p-40f, largest) / 127;
     const float wide = scale * 129;
