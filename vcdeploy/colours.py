@@ -39,3 +39,10 @@ CHANGES = ("#ffffff", "#9fb6d6", "#4a6fa5", "#1d3f75", "#000a33")
 def of(m: float) -> Colour:
     """The colour of m, which is between 0 and 1."""
     return RAMP[min(max(int(m * len(RAMP)), 0), len(RAMP) - 1)]
+
+
+def cell(character: str) -> str:
+    """A character that fills its cell: white space as a space, unprintable characters as a dot."""
+    if character.isspace():
+        return " "
+    return character if character.isprintable() else "·"

@@ -79,8 +79,8 @@ def measure(
                     bits = _bits(place / file, test, corpus.vocab)
                 engines.append(engine)
                 about[engine.name] = {
-                    "model": title, "experiment": experiment.name, "row": row.name, "runs": runs_in, "series": series,
-                    "bits": round(bits, 6), "dim": made["config"]["dim"], "seed": made["seed"],
+                    "model": title, "experiment": experiment.name, "row": row.name, "unit": row.unit, "runs": runs_in,
+                    "series": series, "bits": round(bits, 6), "dim": made["config"]["dim"], "seed": made["seed"],
                 }  # fmt: skip
             if row.unit == "gru":
                 _all_active(made["config"]["dim"], corpus.vocab).write(place / f"{number}-active.onnx")

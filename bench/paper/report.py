@@ -9,8 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from vcdeploy.analysis.chart import picture
 from vcdeploy.analysis.pareto import front
-from vcdeploy.analysis.plots import picture
 from vcdeploy.bench import jsonl
 from vcdeploy.bench.paper import plots, results
 from vcdeploy.bench.paper.experiment import Experiment

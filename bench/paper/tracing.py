@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from vcdeploy import analysis
+from vcdeploy.analysis.chart import picture
 from vcdeploy.analysis.numbers import numbers
-from vcdeploy.analysis.plots import picture, strips
+from vcdeploy.analysis.plots import strips
 from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment, Traced
 from vcdeploy.errors import VcdeployError

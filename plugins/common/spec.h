@@ -1,7 +1,7 @@
-// Every unit and every precision, one row each, for cpu, onnxruntime, tensorrt and emulator.
+// The units and the precisions, one row each, for cpu, onnxruntime, tensorrt and emulator.
 //
-// vcdeploy/spec.py is the same table in Python; tests/plugins/test_spec.py keeps the two in sync. Compiles as C++17 and as
-// CUDA, and needs no other header.
+// vcdeploy/spec.py is the same table in Python; tests/plugins/test_spec.py keeps the two in sync. Compiles as C++17 and
+// as CUDA, and needs no other header.
 #pragma once
 
 namespace vcdeploy {
@@ -38,7 +38,7 @@ enum class Precision { f32, f16, bf16, int8 };
 struct PrecisionSpec {
     Precision precision;
     const char* name;
-    int bytes;  // of one weight
+    int bytes;  // per weight
 };
 
 inline constexpr PrecisionSpec kPrecisions[] = {
@@ -52,7 +52,7 @@ inline constexpr int kPrecisionCount = sizeof kPrecisions / sizeof kPrecisions[0
 constexpr const PrecisionSpec& spec_of(Precision precision) { return kPrecisions[static_cast<int>(precision)]; }
 constexpr int bytes_of(Precision precision) { return spec_of(precision).bytes; }
 
-// A row's place is its enumerator's value.
+// A row's index is the value of its enumerator.
 constexpr bool rows_are_in_order() {
     for (int i = 0; i < kUnitCount; ++i)
         if (static_cast<int>(kUnits[i].unit) != i) return false;

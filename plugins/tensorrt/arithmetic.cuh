@@ -1,4 +1,4 @@
-// Sums over lanes, sums with twice the precision, squashing, and the one product: rows of weights times vectors.
+// Device arithmetic: warp sums, sums in twice the precision, activations, and rows of weights times vectors.
 #pragma once
 
 #include "device.cuh"
@@ -10,11 +10,11 @@ constexpr int kWarp = 32;
 template <class Real>
 VCDEPLOY_DEVICE Real over_lanes(Real value) {
     for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) value += shuffle_xor(value, lanes);
-    return value;  // the same bits in every lane: an addition commutes
+    return value;  // bitwise equal in every lane, since addition is commutative
 }
 
-// A sum kept as high + low. high is what plain additions give; low gathers what each of them rounded off, so that
-// the whole is as good as one made with twice the digits, without the slow double arithmetic of most GPUs.
+// A compensated sum, high + low. high is the plain sum; low collects the rounding errors of the additions, so that the
+// result is as accurate as in twice the precision, without the slow double arithmetic of most GPUs.
 template <class Real>
 struct DoubledSum {
     Real high = 0, low = 0;
@@ -37,7 +37,7 @@ struct DoubledSum {
         low = sum(low, other.low);
     }
 
-    // Past the largest number low is NaN (infinity less infinity), and high is right.
+    // On overflow low is NaN (infinity - infinity) and high is correct.
     VCDEPLOY_DEVICE Real total() const { return is_finite(high) ? sum(high, low) : high; }
 };
 
@@ -53,7 +53,7 @@ VCDEPLOY_DEVICE Real sigmoid(Real x) {
     return Real(1) / (Real(1) + exponential(-x));
 }
 
-// w * fresh + (1 - w) * old; where w is 0 the very bits of old.
+// w * fresh + (1 - w) * old; if w is 0, exactly the bits of old.
 template <class Real>
 VCDEPLOY_DEVICE Real blend(Real w, Real fresh, Real old) {
     return w == 0 ? old : multiply_add(w, fresh, (Real(1) - w) * old);
@@ -64,9 +64,9 @@ struct alignas(sizeof(Number) * Count < 16 ? sizeof(Number) * Count : 16) Pack {
     Number at[Count];
 };
 
-// This lane's part of row i of gates 0, 1, … of U times `state`, and of V times `input`:
+// Adds this lane's part of row i of U times `state` and of V times `input`, for gates 0, 1, …:
 //     sums[g] += U[g * D + i, :extent] · state  for g < OfState,  V[g * D + i, :extent] · input  for g < OfInput
-// extent is a multiple of Columns or D, and D is a multiple of Columns.
+// extent is D or a multiple of Columns; D is a multiple of Columns.
 template <int OfState, int OfInput, int Columns, class Weight, class Real>
 VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int i, const Real* state,
                                     const Real* input, int extent, Real* sums) {
@@ -74,7 +74,7 @@ VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int
     using Numbers = Pack<Real, Columns>;
     const std::size_t gate = std::size_t(D) * D, row = std::size_t(i) * D;
     [[maybe_unused]] constexpr int at_once =
-        Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough bytes under way, and no spills
+        Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough loads in flight without spilling registers
 #pragma unroll at_once
     for (int j = thread() % kWarp * Columns; j < extent; j += kWarp * Columns) {
         Weights of_state[OfState], of_input[OfInput > 0 ? OfInput : 1];
@@ -101,7 +101,7 @@ VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int
     }
 }
 
-// The same, summed over the warp's lanes: sums[g] in every lane, for g < max(OfState, OfInput).
+// The same, summed over the lanes of the warp: sets sums[g] in every lane, for g < max(OfState, OfInput).
 template <int OfState, int OfInput, class Weight, class Real>
 VCDEPLOY_DEVICE void multiply(const Weight* U, const Weight* V, int D, int vector, int i, const Real* state,
                               const Real* input, int extent, Real* sums) {

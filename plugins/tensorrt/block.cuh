@@ -1,17 +1,17 @@
-// One block a sequence: for a small D, and for batches that fill the GPU with sequences.
+// One block per sequence: for small D, and for batches with enough sequences to fill the GPU.
 //
-// What bounds it: one multiprocessor reads at most 64 bytes a clock from the L2 cache, and all weights of a step come
-// that way (some of them stay in its own cache, up to 100 to 200 KB, where the estimate is too high). Barriers are
-// those of a block, 3 a step (VCGRU 4), some 20 to 40 ns each. A step needs 2 * gates * a² weights (the kernel reads a
-// few columns and rows more: Mask::extent). Estimates of the reading in microseconds a step, at D = 256, m = 0.4 (a =
-// 109, sharpness 1), by data sheets (clocks of 1.41, 2.04 and 1.98 GHz); not run on a GPU:
+// Bounds: one multiprocessor reads at most 64 bytes/clock from the L2 cache, and all weights of a step come that way
+// (up to 100 to 200 KB of them may stay in its L1 cache, where this bound does not apply). Barriers are within the
+// block, 3 per step (VCGRU 4), assumed to take 20 to 40 ns each. A step needs 2 * gates * a² weights (the kernel reads
+// a few more columns and rows: Mask::extent). Time to read them in µs/step at D = 256, m = 0.4 (a = 109, sharpness 1),
+// calculated from data sheets (clocks of 1.41, 2.04 and 1.98 GHz). Bandwidth bound, not measured; not run on a GPU:
 //
-//     |             | bytes a step, f32 | A100 | L4  | H100 | with half weights: A100 | L4  | H100 |
+//     |             | bytes/step, f32   | A100 | L4  | H100 | with half weights: A100 | L4  | H100 |
 //     | VCRNN-256   | 95 KB             | 1.1  | 0.7 | 0.8  | 0.5                     | 0.4 | 0.4  |
 //     | VCGRU-256   | 285 KB            | 3.2  | 2.2 | 2.3  | 1.6                     | 1.1 | 1.1  |
 //     | VCLSTM-256  | 380 KB            | 4.2  | 2.9 | 3.0  | 2.1                     | 1.5 | 1.5  |
 //
-// The whole state active costs 5.5 times as much: here skipping pays in full.
+// With the whole state active, a step reads 5.5 times as many bytes. Whether time grows as much is not measured.
 #pragma once
 
 #include "sequence.cuh"
@@ -39,7 +39,7 @@ struct Block {
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
 };
 
-// Numbers of shared memory: partials, room, and the cell.
+// Shared memory in numbers: partials, room and cell.
 template <class Unit>
 constexpr std::size_t block_numbers(int D) {
     return 2 * kMostWarps + std::size_t(Room<Unit, float>::vectors + Unit::has_cell) * padded(D);

@@ -1,11 +1,11 @@
-// One call of an op, as the kernels take it: docs/design.md, section 2. Host and device.
+// The arguments of a kernel for one call of an op: docs/design.md, section 2. Host and device.
 #pragma once
 
 #include <cstddef>
 
 namespace vcdeploy {
 
-// Weight: of U and V. Activation: of all other tensors. Real: sums, the scheduler and the state within the call.
+// Types. Weight: U and V. Activation: all other tensors. Real: sums, the scheduler and the state within the call.
 template <class Weight, class Activation, class Real>
 struct Call {
     const Activation *X, *H0;     // [T, B, D], [B, D]
@@ -15,15 +15,15 @@ struct Call {
     Activation *Y, *H, *M, *C;    // [T, B, D], [B, D], [T, B]; [B, D], VCLSTM only
     int T, B, D;                  // above 0
     Real sharpness, epsilon;
-    Real reach;   // dimensions past m*D up to which the mask is above 0: ln((1 - epsilon) / epsilon) / sharpness
-    int vector;   // columns read at once: 16 bytes of a row of weights, or 1 where rows don't begin at multiples of 16
-    int members;  // blocks that share a sequence
-    int alone;    // grid: with at most so many dimensions (of D) active, one block goes on by itself; 0 for B > 1
-    int on_chip;  // grid: the vectors of a block are in shared memory; else in the workspace
-    Real* workspace;  // grid: grid_workspace_numbers, not initialised
+    Real reach;       // dimensions past m*D up to which the mask is above 0: ln((1 - epsilon) / epsilon) / sharpness
+    int vector;       // columns per read: 16 bytes of a row of weights, or 1 if rows are not aligned to 16 bytes
+    int members;      // blocks that share a sequence
+    int alone;        // grid: if at most this many dimensions are active, one block runs alone; 0 for B > 1
+    int on_chip;      // grid: a block's vectors are in shared memory, otherwise in the workspace
+    Real* workspace;  // grid: grid_workspace_numbers(), uninitialised
 };
 
-// Vectors of D lie at multiples of 16 bytes, and may be read 8 numbers at a time.
+// Length of a vector of D numbers in memory: keeps vectors aligned to 16 bytes, and readable 8 numbers at a time.
 constexpr int padded(int D) { return (D + 7) / 8 * 8; }
 
 }  // namespace vcdeploy

@@ -1,12 +1,12 @@
-// A cluster of blocks a sequence, which write into each other's shared memory: compute capability 9 and later.
+// One cluster of blocks per sequence, which write into each other's shared memory: compute capability 9 and later.
 //
-// What bounds it: eight multiprocessors read 8 * 64 bytes a clock from the L2 cache; then the barriers of the cluster,
-// 1 a step (VCGRU 2), about 0.3 microseconds each with the writes before them, besides those within a block
-// (block.cuh). A weight that is used in every step may stay in its multiprocessor's own cache (8 of them hold 1 to 1.5
-// MB), and then a step is bound by barriers alone. Estimates in microseconds a step (m = 0.4; reading + barriers) by
-// data sheets, as in block.cuh; not run on a GPU:
+// Bounds: eight multiprocessors read at most 8 * 64 bytes/clock from the L2 cache. In addition to the barriers within a
+// block (block.cuh), there is 1 cluster barrier per step (VCGRU 2), assumed to take 0.3 microseconds with the writes
+// before it. Weights used in every step may stay in the L1 caches (8 of them hold 1 to 1.5 MB), where the read bound
+// does not apply. Read time + cluster barriers in µs/step at m = 0.4, calculated from data sheets as in block.cuh.
+// Bandwidth bound, not measured; not run on a GPU:
 //
-//     |             | bytes a step, f32 | A100, L4    | H100      | H100, half weights |
+//     |             | bytes/step, f32   | A100, L4    | H100      | H100, half weights |
 //     | VCRNN-512   | 356 KB            | no clusters | 0.4 + 0.3 | 0.2 + 0.3          |
 //     | VCGRU-512   | 1.07 MB           | no clusters | 1.1 + 0.6 | 0.5 + 0.6          |
 //     | VCLSTM-512  | 1.42 MB           | no clusters | 1.4 + 0.3 | 0.7 + 0.3          |
@@ -17,7 +17,7 @@
 
 namespace vcdeploy {
 
-constexpr int kClusterBlocks = 8;  // the largest cluster that every such GPU runs
+constexpr int kClusterBlocks = 8;  // the largest cluster size that all such GPUs support
 
 template <class Real>
 struct Cluster {
@@ -31,7 +31,7 @@ struct Cluster {
     VCDEPLOY_DEVICE int members() const { return blocks; }
     VCDEPLOY_DEVICE Real* reset() const { return of_reset; }
     VCDEPLOY_DEVICE Real* fresh(int turn) const { return exchange + turn * size; }
-    VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {  // a lane a block
+    VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {  // one lane per block
         const int lane = thread() % kWarp;
         if (lane < blocks) in_block_of_cluster(vector, lane)[i] = value;
     }
@@ -43,7 +43,7 @@ struct Cluster {
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
 };
 
-// Numbers of shared memory in each block: partials, room, what is exchanged, and the cell.
+// Shared memory per block in numbers: partials, room, exchanged vectors and cell.
 template <class Unit>
 constexpr std::size_t cluster_numbers(int D) {
     return 2 * kMostWarps + std::size_t(Room<Unit, float>::vectors + 2 + Unit::has_cell) * padded(D);
@@ -64,7 +64,7 @@ VCDEPLOY_KERNEL void VCDEPLOY_THREADS cluster_kernel(Call<Weight, Activation, Re
                                                             exchange + 2 * size)
         .run();
 #else
-    stop();  // no plan launches it where there are no clusters; should one, that must not pass for a result
+    stop();  // no plan launches this without clusters; if one did, fail instead of returning garbage
 #endif
 }
 

@@ -1,21 +1,21 @@
-// All that the kernels use of CUDA, by name: threads, barriers, shuffles, memory, arithmetic that must not be fused.
+// Everything the kernels use from CUDA: threads, barriers, shuffles, memory, and arithmetic that must not be fused.
 //
-// nvcc compiles what is below. Without it, plugins/emulator offers the same names on a CPU, where every thread is a
-// fiber; no other file of the kernels knows which of the two it was compiled for. Barriers are named, so that the
-// emulator can leave out one of them and the tests can see that this is noticed.
+// nvcc compiles the definitions below. Without nvcc, plugins/emulator provides the same names on a CPU, where every
+// thread is a fiber; no other kernel source depends on which of the two it is compiled for. Barriers have names so that
+// the emulator can omit one of them and the tests can check that this is detected.
 #pragma once
 
 namespace vcdeploy {
 
 enum class Barrier {
-    started,   // every block of a cluster runs: its shared memory may be written to
-    partials,  // the warps' parts of the scheduler's sum are there
-    masked,    // hbar and xbar are there
-    reset,     // r ⊙ hbar of all rows is there (VCGRU)
-    gathered,  // and in this block's own memory (grid)
-    fresh,     // the new h of all rows is there
-    alone,     // what a block did by itself is known to the others (grid)
-    next,      // no warp of this block is at work on the last sequence any more (grid)
+    started,   // all blocks of the cluster are running: their shared memory may be written
+    partials,  // every warp has stored its part of the scheduler's sum
+    masked,    // hbar and xbar are complete
+    reset,     // r ⊙ hbar of all rows is complete (VCGRU)
+    gathered,  // r ⊙ hbar is in this block's own memory (grid)
+    fresh,     // the new h of all rows is complete
+    alone,     // the results of a block that ran alone are visible to the others (grid)
+    next,      // no warp of this block still works on the previous sequence (grid)
     count
 };
 
@@ -28,7 +28,7 @@ enum class Barrier {
 
 #define VCDEPLOY_KERNEL __global__
 #define VCDEPLOY_DEVICE __device__ __forceinline__
-// One block a multiprocessor has to fit: told less, ptxas saves registers for a second one, and spills some.
+// One block per multiprocessor is enough. Without the 1, ptxas saves registers for a second block, and spills.
 #define VCDEPLOY_THREADS __launch_bounds__(512, 1)
 
 namespace vcdeploy {
@@ -50,8 +50,8 @@ VCDEPLOY_DEVICE void grid_barrier() {
     cooperative_groups::this_grid().sync();
 }
 
-// Clusters came with compute capability 9. For older GPUs the kernels that use them are compiled to stop at once. PTX for
-// such a one stays so when a driver compiles it for a newer: launch.cu asks what a kernel was compiled for.
+// Clusters need compute capability 9. For older GPUs, cluster kernels are compiled to stop immediately. PTX for an
+// older GPU does so even if the driver compiles it for a newer one, so launch.cu checks what a kernel was compiled for.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define VCDEPLOY_CLUSTERS 1
 template <Barrier>
@@ -79,7 +79,7 @@ VCDEPLOY_DEVICE void stop() { __trap(); }
 
 VCDEPLOY_DEVICE float shuffle_xor(float value, int lanes) { return __shfl_xor_sync(0xffffffffu, value, lanes); }
 
-// The block's shared memory, as many bytes as the launch asked for; at a multiple of 16.
+// The block's dynamic shared memory, of the size requested at launch; aligned to 16 bytes.
 VCDEPLOY_DEVICE char* shared_memory() {
     extern __shared__ uint4 vcdeploy_shared[];
     return reinterpret_cast<char*>(vcdeploy_shared);
@@ -100,7 +100,7 @@ struct BitsOf<2> {
     using Type = unsigned short;
 };
 
-// Of memory that no one writes while the kernel runs.
+// Reads memory that nothing writes while the kernel runs.
 template <class Pack>
 VCDEPLOY_DEVICE Pack read_constant(const Pack* from) {
     const auto bits = __ldg(reinterpret_cast<const typename BitsOf<sizeof(Pack)>::Type*>(from));
@@ -109,11 +109,11 @@ VCDEPLOY_DEVICE Pack read_constant(const Pack* from) {
     return pack;
 }
 
-// Of memory that other blocks write: past this multiprocessor's own cache, which would not notice.
+// Reads memory that other blocks write: bypasses the L1 cache, which may hold an old value.
 VCDEPLOY_DEVICE float read_shared_by_grid(const float* from) { return __ldcg(from); }
 VCDEPLOY_DEVICE int read_shared_by_grid(const int* from) { return __ldcg(from); }
 
-// Sum and product, each rounded by itself: the compiler fuses no other operation into them.
+// Sum and product, each rounded separately: the compiler does not fuse them with other operations.
 VCDEPLOY_DEVICE float sum(float a, float b) { return __fadd_rn(a, b); }
 VCDEPLOY_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
 VCDEPLOY_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }

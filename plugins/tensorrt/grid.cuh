@@ -1,35 +1,35 @@
-// Many blocks a sequence, over the whole GPU, with barriers of the grid: for a large D and few sequences.
+// Many blocks per sequence, across the whole GPU, with grid barriers: for large D and few sequences.
 //
-// What bounds it: barriers, 1 a step (VCGRU 2), about 1.5 microseconds each, as long as the weights stay in the L2
-// cache (40, 48 and 50 MB), from which the 108, 58 and 132 multiprocessors read at best 64 bytes a clock each, an A100's
-// 5120 in all. Then skipping saves little but where one block goes on alone (Sequence::run). Where something else takes
-// the cache between two calls, the weights come from memory (1555, 300 and 3350 GB/s), and time follows a² again. The
-// last step has no barrier at its end: a decoding step (T = 1) of VCRNN and VCLSTM has none, one of VCGRU has one.
-// Estimates in microseconds a step at D = 1024, m = 0.4 (a = 416; reading from L2 or from memory + barriers within a
-// sequence) by data sheets, with the clocks of block.cuh; not run on a GPU:
+// Bounds: while the weights stay in the L2 cache (40, 48 and 50 MB), barriers: 1 per step (VCGRU 2), assumed to take
+// 1.5 microseconds each. The 108, 58 and 132 multiprocessors read at most 64 bytes/clock each from the L2 cache (A100:
+// 5120 in total). Skipping then saves little, except where one block continues alone (Sequence::run). If other work
+// evicts the weights between two calls, they come from memory (1555, 300 and 3350 GB/s), and the bound
+// follows a². The last step has no barrier at its end: a decoding step (T = 1) has none in VCRNN and VCLSTM, one in
+// VCGRU. Read time from L2 or from memory + barriers within a sequence, in µs/step at D = 1024, m = 0.4 (a = 416),
+// calculated from data sheets with the clocks of block.cuh. Bandwidth bound, not measured; not run on a GPU:
 //
-//     |             | bytes a step, f32 | A100             | L4                | H100             |
+//     |             | bytes/step, f32   | A100             | L4                | H100             |
 //     | VCRNN-1024  | 1.38 MB           | 0.2 or 0.9 + 1.5 | 0.2 or 4.6 + 1.5  | 0.1 or 0.4 + 1.5 |
 //     | VCGRU-1024  | 4.15 MB           | 0.6 or 2.7 + 3.0 | 0.5 or 13.8 + 3.0 | 0.2 or 1.2 + 3.0 |
 //     | VCLSTM-1024 | 5.54 MB           | 0.8 or 3.6 + 1.5 | 0.7 or 18.5 + 1.5 | 0.3 or 1.7 + 1.5 |
 //
-// Half weights halve the first two numbers. To that comes, in every path, the scheduler: u·h and v·x by every block,
-// two barriers within it, and the latency of the row each warp reads, together about 1 microsecond.
+// Half weights halve the first two numbers. Not included, in any path: the scheduler (u·h and v·x in every block), two
+// barriers within the block, and the latency of the row each warp reads; together about 1 microsecond (estimate).
 #pragma once
 
 #include "sequence.cuh"
 
 namespace vcdeploy {
 
-// What the blocks of a sequence exchange lies in global memory: fresh(0), fresh(1), reset, the cell, each padded(D),
-// and how far a block came alone. While it is alone, it has vectors of its own.
+// The blocks of a sequence exchange data in global memory: fresh(0), fresh(1), reset and the cell, padded(D) each, and
+// the progress of a block that runs alone. While alone, that block uses vectors of its own.
 template <class Real>
 struct Grid {
     static constexpr bool may_be_alone = true;
     static constexpr int vectors = 4;
     Real* exchange;
     int size, place, blocks;
-    Real *own_reset = nullptr, *own_h = nullptr;  // null: together
+    Real *own_reset = nullptr, *own_h = nullptr;  // null unless alone
 
     VCDEPLOY_DEVICE void go_alone(Real* reset, Real* h) { own_reset = reset, own_h = h; }
     VCDEPLOY_DEVICE void come_back() { own_reset = own_h = nullptr; }
@@ -63,13 +63,13 @@ struct Grid {
     static constexpr std::size_t numbers_a_sequence(int D) { return std::size_t(vectors) * padded(D) + 8; }
 };
 
-// Numbers of shared memory: partials and, on chip, the room.
+// Shared memory in numbers: partials and, on chip, the room.
 template <class Unit>
 constexpr std::size_t grid_numbers(int D, bool on_chip) {
     return 2 * kMostWarps + (on_chip ? std::size_t(Room<Unit, float>::vectors) * padded(D) : 0);
 }
 
-// Numbers of workspace: what is exchanged and, off chip, the rooms of as many blocks.
+// Workspace in numbers: exchanged vectors and, off chip, the rooms of `rooms` blocks.
 template <class Unit>
 constexpr std::size_t grid_workspace_numbers(int D, int B, int rooms) {
     return B * Grid<float>::numbers_a_sequence(D) + std::size_t(rooms) * Room<Unit, float>::vectors * padded(D);
@@ -91,7 +91,7 @@ VCDEPLOY_KERNEL void VCDEPLOY_THREADS grid_kernel(Call<Weight, Activation, Real>
             Real* const exchange = call.workspace + b * Grid<Real>::numbers_a_sequence(call.D);
             const Grid<Real> team{exchange, size, block() % call.members, call.members};
             Sequence<Unit, Grid<Real>, Weight, Activation, Real>(call, team, b, partials, memory, team.cell()).run();
-        } else {  // the other teams' sequences have as many barriers as this
+        } else {  // no sequence left: take part in the other teams' barriers
             for (int t = 0; t < call.T; ++t) {
                 if constexpr (Unit::resets) grid_barrier<Barrier::reset>();
                 if (t + 1 < call.T) grid_barrier<Barrier::fresh>();

@@ -23,14 +23,14 @@ struct Kernels {
 
     static const void* address(Path path) { return reinterpret_cast<const void*>(of(path)); }
 
-    // The kernel may ask for all the shared memory a block can have, whatever this plan takes: the permission belongs to
-    // the kernel, not to the plan, and one for a smaller D must not take it away from one for a larger.
+    // Allows the kernel all the shared memory a block can have, whatever this plan needs: the limit belongs to the
+    // kernel, not to the plan, and a plan for a smaller D must not lower it for a larger one.
     static cudaError_t permit(Path path, std::size_t shared_bytes) {
         return cudaFuncSetAttribute(address(path), cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes));
     }
 
-    // How many clusters can be there at once. None where the kernel came as PTX of a GPU without clusters, which a
-    // driver has compiled for one with them; nor on a part of a GPU that has too few multiprocessors side by side.
+    // How many clusters can be resident at once. 0 if the kernel is PTX for a GPU without clusters, compiled by the
+    // driver for one with them, or on a GPU partition with too few adjacent multiprocessors.
     static cudaError_t clusters(const Needs& needs, const Device& device, int& count) {
         count = 0;
         cudaFuncAttributes compiled{};
@@ -43,21 +43,21 @@ struct Kernels {
         error = cudaOccupancyMaxActiveClusters(&count, address(Path::cluster), &config);
         if (error != cudaErrorInvalidClusterSize) return error;
         count = 0;
-        cudaGetLastError();  // noted, and no fault: another path runs
+        cudaGetLastError();  // clear the error: another path runs instead
         return cudaSuccess;
     }
 
     static cudaError_t prepare(const Plan& plan, const Device& device) {
         cudaError_t error = permit(plan.path, device.shared_bytes);
         if (error != cudaSuccess || plan.path != Path::grid) return error;
-        int blocks = 0;  // of a multiprocessor: all blocks of the grid have to be there at once
+        int blocks = 0;  // per multiprocessor: all blocks of the grid must be resident at once
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, address(plan.path), kThreads, plan.shared_bytes);
         if (error == cudaSuccess && blocks * device.multiprocessors < plan.blocks)
             error = cudaErrorCooperativeLaunchTooLarge;
         return error;
     }
 
-    // attribute: what the configuration points to.
+    // attribute: storage that the returned configuration points to.
     static cudaLaunchConfig_t configured(Path path, int blocks, int members, std::size_t shared_bytes,
                                          cudaStream_t stream, cudaLaunchAttribute& attribute) {
         cudaLaunchConfig_t config{};
@@ -102,7 +102,7 @@ struct Kernels {
     }
 };
 
-// What `use` does with the kernels of a unit and its types.
+// Calls use(kernels) with the kernels of a unit for these types.
 template <class Kind, class Use>
 auto with_types(Types types, const Use& use) {
     switch (types) {

@@ -1,4 +1,4 @@
-// The kernels behind plain functions, so that the plugin is C++ for any compiler: what a call needs, and its launch.
+// Plain functions around the kernels, so that any C++ compiler can compile the plugin: workspace, plan, launch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,15 +18,15 @@ struct Tensors {
     void* out[4];       // Y, H, M, C (VCLSTM only)
 };
 
-// Bytes of workspace that any plan of so many sequences needs.
+// Bytes of workspace that any plan for B sequences needs.
 std::size_t workspace_bytes(Unit unit, int B, int D);
 
-// The plan for the current GPU, whose kernel is made ready to be launched with it; needs no stream and waits for
-// nothing. Throws std::invalid_argument where `wanted` can't run, std::runtime_error with what CUDA says.
+// The plan for the current GPU, with its kernel prepared for launch; needs no stream and does not synchronize. Throws
+// std::invalid_argument if `wanted` can't run, std::runtime_error with CUDA's message.
 Plan prepared(Unit unit, Types types, int B, int D, Path wanted);
 
-// Launches a prepared plan: no allocation, no waiting, nothing read back, so that a graph may capture it. B and D are
-// the plan's. T or B may be 0: then the states are copied.
+// Launches a prepared plan. Does not allocate, synchronize or read back, so that a CUDA graph can capture it. B and D
+// must be the plan's. T or B may be 0: then only the states are copied.
 cudaError_t launch(Unit unit, Types types, const Plan& plan, Sizes sizes, float sharpness, float epsilon,
                    const Tensors& tensors, void* workspace, cudaStream_t stream);
 

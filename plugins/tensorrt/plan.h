@@ -1,6 +1,7 @@
-// Which kernel runs, with how many blocks: decided from D, B, the types and the GPU, before anything is launched.
+// Chooses the kernel and the number of blocks from D, B, the types and the GPU, before anything is launched.
 //
-// The times below are estimates from published figures, none was measured by us: the whole is not run on a GPU yet.
+// The times below are bandwidth bounds and assumed barrier times from published figures. Not measured: not run on a
+// GPU.
 #pragma once
 
 #include <algorithm>
@@ -14,53 +15,53 @@
 namespace vcdeploy {
 
 enum class Types { f32, half_weights, half };
-enum class Path { automatic, block, cluster, grid, grid_off_chip };  // the last: grid, its vectors in the workspace
+enum class Path { automatic, block, cluster, grid, grid_off_chip };  // off chip: its vectors are in the workspace
 
-constexpr int kThreads = 512;    // of every block
-constexpr int kMostRooms = 128;  // blocks of a grid whose vectors lie in the workspace
+constexpr int kThreads = 512;    // per block
+constexpr int kMostRooms = 128;  // most blocks of a grid with its vectors in the workspace
 
 struct Device {
     int multiprocessors;
-    std::size_t shared_bytes;  // that a block may ask for
-    bool cooperative;          // grids may have barriers
-    bool clusters;  // blocks may form clusters of Needs::cluster_blocks, and the kernels were compiled for it
+    std::size_t shared_bytes;  // that a block can request
+    bool cooperative;          // cooperative launches, needed for grid barriers
+    bool clusters;             // supports clusters of Needs::cluster_blocks, and the kernels were compiled for them
 };
 
-// Bytes of shared memory a block needs: what block.cuh, cluster.cuh and grid.cuh say.
+// Bytes of shared memory a block needs on each path, computed in shared_memory.cuh.
 struct Needs {
     std::size_t block, cluster, grid, grid_off_chip;
-    int cluster_blocks;  // of a cluster
+    int cluster_blocks;  // per cluster
 };
 
 struct Plan {
     Path path;
-    int blocks, members;  // all of them; those of a sequence
+    int blocks, members;  // in total; per sequence
     int alone;            // Call::alone
     bool on_chip;         // Call::on_chip
     std::size_t shared_bytes;
 };
 
-constexpr double kBytesAMicrosecond = 100e3;  // from the L2 cache to one multiprocessor: 64 a clock at 1.6 GHz
-constexpr double kClusterBarrier = 0.3;       // microseconds
+constexpr double kBytesAMicrosecond = 100e3;  // from the L2 cache to one multiprocessor: 64 bytes/clock at 1.6 GHz
+constexpr double kClusterBarrier = 0.3;       // microseconds, assumed
 constexpr double kGridBarrier = 1.5;
 
-// The path with the shortest step, at m = 0.5. Throws std::invalid_argument where `wanted` can't run here.
+// The path with the shortest estimated step at m = 0.5. Throws std::invalid_argument if `wanted` can't run here.
 inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device,
                  Path wanted) {
     const int cluster_blocks = needs.cluster_blocks;
     const auto up = [](int a, int b) { return (a + b - 1) / b; };
     const double barriers = spec_of(unit).resets ? 2 : 1;
     const auto bytes = [&](double active) { return 2.0 * gates_of(unit) * active * active * weight_bytes; };
-    const double reading = bytes(D / 2.0) / kBytesAMicrosecond;  // by one multiprocessor
+    const double reading = bytes(D / 2.0) / kBytesAMicrosecond;  // microseconds, by one multiprocessor
 
     const bool on_chip = needs.grid <= device.shared_bytes && wanted != Path::grid_off_chip;
     const int most = on_chip ? device.multiprocessors : std::min(device.multiprocessors, kMostRooms);
     const int teams = std::min(B, most);
-    const int members = std::min(most / teams, D);  // all of the GPU, but for a block without a row
+    const int members = std::min(most / teams, D);  // the whole GPU, but no more blocks than rows
     const Plan block{Path::block, B, 1, 0, true, needs.block};
     const Plan cluster{Path::cluster, B * cluster_blocks, cluster_blocks, 0, true, needs.cluster};
     Plan grid{Path::grid, teams * members, members, 0, on_chip, on_chip ? needs.grid : needs.grid_off_chip};
-    // As many dimensions as one multiprocessor reads the weights of in the time of the barriers it saves.
+    // The a at which one multiprocessor is estimated to read the weights in the time of the barriers it saves.
     if (B == 1)
         grid.alone = int(std::min(double(D), std::sqrt(barriers * kGridBarrier * kBytesAMicrosecond / bytes(1))));
 

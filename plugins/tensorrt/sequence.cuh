@@ -1,22 +1,23 @@
-// One sequence through one layer, by a team of blocks: the loop over T that all kernels share.
+// Runs one sequence through one layer with a team of blocks: the loop over T that all kernels share.
 //
-// Every block of the team has all of h, and makes m and the mask by itself, from the same numbers in the same order:
-// all of them get the same bits, and nobody waits for the scheduler. Rows of the weights go round over the blocks of the
-// team, and in each over its warps, so that whatever the prefix is, every block has its part of the rows and cost follows
-// a²; were neighbouring rows a block's, a small prefix would leave most of them idle, and cost would follow a.
-// What a row puts out is put to all blocks of the team; how, and what a barrier is, the team knows:
+// Every block of the team holds all of h and computes m and the mask itself, from the same numbers in the same order:
+// all blocks agree bit for bit without waiting for each other. Rows of the weights are assigned round-robin to the
+// blocks of the team, then to their warps, so that every block has its part of any prefix and the weights it reads grow
+// with a². With contiguous rows per block, a small prefix would leave most blocks idle, and the weights read by the
+// others would grow with a. This is about bytes; how time grows with a is not measured.
+// The result of a row goes to all blocks of the team. How, and what a barrier is, depends on the team:
 //
-//     block.cuh      one block a sequence
-//     cluster.cuh    a cluster a sequence, over distributed shared memory
-//     grid.cuh       many blocks a sequence, over global memory
+//     block.cuh      one block per sequence
+//     cluster.cuh    one cluster per sequence, exchanging data in distributed shared memory
+//     grid.cuh       many blocks per sequence, exchanging data in global memory
 //
-// A step, with its barriers ([ ]):
+// A step, with its barriers in [ ]:
 //
-//     h from the last step's rows; u·h + v·x in parts  [partials]  m, e; hbar, xbar  [masked]
-//     VCRNN, VCLSTM:  rows, x of the next step, v·x in parts  [fresh]
-//     VCGRU:          r, z, V_h xbar  [reset]  rows, x of the next step, v·x in parts  [fresh]
+//     h from the last step's rows; partial sums of u·h + v·x  [partials]  m, e; hbar, xbar  [masked]
+//     VCRNN, VCLSTM:  rows, x of the next step, partial sums of v·x  [fresh]
+//     VCGRU:          r, z, V_h xbar  [reset]  rows, x of the next step, partial sums of v·x  [fresh]
 //
-// The last step has no [fresh]: a decoding step (T = 1) of VCRNN or VCLSTM has no barrier between blocks at all.
+// The last step has no [fresh]: a decoding step (T = 1) of VCRNN or VCLSTM has no barrier between blocks.
 #pragma once
 
 #include "call.h"
@@ -26,17 +27,16 @@ namespace vcdeploy {
 
 constexpr int kMostWarps = 32;
 
-// A block's own memory: vectors of padded(D) numbers. As shared memory, or where D is too large for it, in global
-// memory.
+// A block's own memory: vectors of padded(D) numbers, in shared memory or, if D is too large for it, in global memory.
 template <class Unit, class Real>
 struct Room {
     static constexpr int vectors = Unit::resets ? 7 : 4;
 
     Real* h;  // the state
-    Real* x;  // what the next mask makes xbar of; a thread reads what it wrote itself
+    Real* x;  // the input of the coming step; a thread reads only what it wrote itself
     Real *hbar, *xbar;
     Real* reset;           // VCGRU: r ⊙ hbar
-    Real *z, *from_input;  // VCGRU: of the rows this block makes, between the two parts of a step
+    Real *z, *from_input;  // VCGRU: of this block's rows, kept between the two phases of a step
 
     VCDEPLOY_DEVICE Room(Real* memory, int D) {
         const int size = padded(D);
@@ -45,10 +45,15 @@ struct Room {
     }
 };
 
-// Team: rank() and members(); put(vector, i, value), by a whole warp, for all members to read after a barrier;
-// read(from) of such a vector; barrier<name>(); gathered(vector, count, own): the vector in this block's memory, after
-// a barrier. reset(), fresh(turn): vectors to put, where `in_place()` h itself: nobody but its own row's warp looks at
-// a dimension of h between [masked] and [fresh], so that a block by itself needs no other.
+// Team:
+//     rank(), members()             index of this block in the team, and number of blocks
+//     put(vector, i, value)         called by a whole warp; all members can read the value after a barrier
+//     read(from)                    reads an element of such a vector
+//     barrier<name>()               barrier of the whole team
+//     gathered(vector, count, own)  after a barrier: the vector in this block's memory
+//     reset(), fresh(turn)          vectors for put
+//     in_place()                    fresh is h itself. Between [masked] and [fresh] only a row's own warp accesses its
+//                                   dimension of h, so that a block that runs alone needs no second vector
 template <class Unit, class Team, class Weight, class Activation, class Real>
 struct Sequence {
     const Call<Weight, Activation, Real>& call;
@@ -58,7 +63,7 @@ struct Sequence {
     const Room<Unit, Real> room;
     Real* const cell;  // VCLSTM: [D]
 
-    DoubledSum<Real> logit;  // this thread's part, for the coming step
+    DoubledSum<Real> logit;  // this thread's part, for the next step to be scheduled
     Mask<Real> mask;
     int extent;
 
@@ -69,7 +74,7 @@ struct Sequence {
 
     VCDEPLOY_DEVICE std::size_t place(int t) const { return std::size_t(t) * call.B + b; }
 
-    // x of step t, and v·x. It needs nothing of the step before, and is made before the barrier that ends it.
+    // x of step t, and v·x. Independent of the previous step, so it runs before the barrier that ends that step.
     VCDEPLOY_DEVICE void read_input(int t) {
         logit = {};
         for (int j = thread(); j < call.D; j += threads()) {
@@ -86,7 +91,7 @@ struct Sequence {
         read_input(0);
     }
 
-    // Schedules step t. fresh: the first `count` dimensions of h as the last step's rows have put them.
+    // Computes m, hbar and xbar of step t. fresh: the first `count` dimensions of h, written by the last step's rows.
     VCDEPLOY_DEVICE void schedule(int t, const Real* fresh, int count) {
         for (int j = thread(); j < call.D; j += threads()) {
             if (j < count) room.h[j] = team.read(fresh + j);
@@ -114,7 +119,7 @@ struct Sequence {
         block_barrier<Barrier::masked>();
     }
 
-    // The rows of step t that are this warp's, and the dimensions past the extent that are this thread's.
+    // Computes this warp's rows of step t, and writes this thread's dimensions past the extent, which stay unchanged.
     VCDEPLOY_DEVICE void rows(int t, Real* fresh) {
         const int warps = threads() / kWarp, lane = thread() % kWarp;
         const int first = thread() / kWarp * team.members() + team.rank(), stride = team.members() * warps;
@@ -136,7 +141,7 @@ struct Sequence {
             for (int i = first; i < extent; i += stride)
                 put_out(i, Unit::row(step, i, all, room.z[i], room.from_input[i]));
         } else if constexpr (Unit::has_cell) {
-            // The first step takes over all of C0, the last puts out all of C.
+            // The first step reads all of C0, the last writes all of C.
             for (int i = first; i < (t == 0 || last ? call.D : extent); i += stride) {
                 const std::size_t at = std::size_t(b) * call.D + i;
                 Real c = t == 0 ? widened<Real>(read_constant(call.C0 + at)) : team.read(cell + i);
@@ -159,13 +164,13 @@ struct Sequence {
 
     VCDEPLOY_DEVICE void run() {
         begin();
-        int turn = 0, count = 0;  // which of fresh(0), fresh(1) was put last, and how many dimensions of it
-        int waiting = 0;          // others wait for this block, which goes on alone
+        int turn = 0, count = 0;  // which of fresh(0), fresh(1) was written last, and how many dimensions
+        int waiting = 0;          // whether the others wait while this block runs alone
         for (int t = 0;;) {
             schedule(t, team.fresh(turn), count);
             if constexpr (Team::may_be_alone) {
-                // All members have the same extent, and the first of them takes the small steps, up to the next large
-                // one: barriers of a block cost far less than those of a grid.
+                // All members have the same extent. The first of them runs small steps alone, up to the next large one:
+                // block barriers are assumed to be much cheaper than grid barriers.
                 const bool small = extent <= call.alone;
                 if (small && !team.in_place()) {
                     waiting = t + 1 < call.T;
@@ -199,7 +204,7 @@ struct Sequence {
             if (team.in_place() && waiting) meet_again(call.T);
     }
 
-    // Tells the others which step is next.
+    // Tells the waiting blocks which step is next.
     VCDEPLOY_DEVICE void meet_again(int t) {
         if (thread() == 0) *team.progress() = t;
         grid_barrier<Barrier::alone>();

@@ -1,7 +1,7 @@
-// The units, row by row, as short as their equations (docs/design.md, section 1). A warp makes a row.
+// The equations of the units, row by row (docs/design.md, section 1). One warp computes one row.
 //
-// What bounds a row is reading weights: gates * 2 * extent of them (six rows' worth of VCGRU, two of VCRNN, eight of
-// VCLSTM), each used once, for one multiply-add. hbar, xbar and r ⊙ hbar come from the block's own memory.
+// A row reads 2 * gates * extent weights (two matrix rows for VCRNN, six for VCGRU, eight for VCLSTM), each used in one
+// multiply-add. hbar, xbar and r ⊙ hbar come from the block's own memory.
 #pragma once
 
 #include "../common/spec.h"
@@ -9,7 +9,7 @@
 
 namespace vcdeploy {
 
-// A step as a row sees it. The arrays are the block's own ([D] each), but for `cell` and what a team exchanges.
+// What a row needs of its step. h, hbar and xbar are in the block's own memory, [D] each.
 template <class Weight, class Real>
 struct Step {
     const Weight *U, *V;
@@ -35,11 +35,11 @@ struct VCRNN : Facts<Unit::vcrnn> {
     }
 };
 
-// In two parts, since the second matrix reads what all rows of the first have made. V_h xbar belongs to the first:
-// what comes after the barrier is then one matrix.
+// In two phases, since the product with U_h needs r ⊙ hbar of all rows. V_h xbar is part of the first phase, so that
+// only one matrix is left after the barrier.
 struct VCGRU : Facts<Unit::vcgru> {
 
-    // r ⊙ hbar of row i; and for `row` below z, and V_h xbar.
+    // Returns r ⊙ hbar of row i; sets z and from_input, which is V_h xbar, for `row` below.
     template <class Weight, class Real>
     static VCDEPLOY_DEVICE Real reset(const Step<Weight, Real>& s, int i, Real& z, Real& from_input) {
         Real sums[3];
@@ -70,7 +70,7 @@ struct VCLSTM : Facts<Unit::vclstm> {
     }
 };
 
-// use(kind) with the equations of a unit: the one place that maps a row of spec.h to them.
+// Calls use(kind) with the equations of a unit: the only place that maps a row of spec.h to them.
 template <class Use>
 auto with_unit(Unit unit, const Use& use) {
     switch (unit) {

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import vcdeploy
 from vcdeploy import analysis, cost
-from vcdeploy.analysis.plots import picture
+from vcdeploy.analysis.chart import picture
 from vcdeploy.bench import jsonl
 from vcdeploy.bench.paper import plots, report, results, run
 from vcdeploy.bench.paper.experiment import SCALES, Cited, Experiment, Row, Scale, Traced
@@ -379,7 +379,7 @@ def test_what_went_wrong_has_a_line_of_its_own(
 def test_bits_that_a_table_shows_alike_are_no_gain() -> None:
     """A slower model is not on the front if its bits differ only in the fourth decimal."""
     models = [
-        {"series": "VCGRU", "microseconds": {"sequence": time}, "bits": bits}
+        {"series": "VCGRU", "unit": "vcgru", "microseconds": {"sequence": time}, "bits": bits}
         for time, bits in ((1.0, 1.9984), (2.0, 1.9981), (3.0, 1.9974))
     ]
     assert report.fronts(models) == ["of all", "", "of all"]

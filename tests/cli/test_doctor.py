@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from vcdeploy.cli import doctor as module
+from vcdeploy import checks as module
+from vcdeploy.checks import CHECKS, Check, Finding, try_apart, try_here
 from vcdeploy.cli import main
-from vcdeploy.cli.doctor import CHECKS, Check, Finding, try_apart, try_here
 from vcdeploy.custom_ops import library
 from vcdeploy.extras import EXTRAS
 from vcdeploy.gpu import plugin_files
@@ -132,7 +132,7 @@ def test_what_builds_the_plugin_is_here_or_named() -> None:
 
 
 def test_table_prints_commands_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = Finding("music21", "music", "missing", "not installed", 'pip install "vcdeploy[music]"')
+    finding = Finding("music21", "music", False, "missing", "not installed", 'pip install "vcdeploy[music]"')
     monkeypatch.setattr(module, "CHECKS", (Check("music21", str, "music21"),))
     monkeypatch.setattr(module, "try_apart", lambda number: finding)
     # As a user calls it: a command keeps the help option that it was given first, -h comes from the group.

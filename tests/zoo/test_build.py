@@ -9,7 +9,7 @@ import torch
 from small_models import scheduled
 
 from vcdeploy import zoo
-from vcdeploy.cli import zoo_build as build
+from vcdeploy.bench import zoo_entry as build
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build as exported
 from vcdeploy.training import checkpoint

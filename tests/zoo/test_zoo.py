@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 import vcdeploy
 from vcdeploy import zoo
+from vcdeploy.bench.zoo_entry import FREE, LOSS
 from vcdeploy.cli import main
-from vcdeploy.cli.zoo_build import FREE, LOSS
 from vcdeploy.corpora import CATALOGUE
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import EXTRAS

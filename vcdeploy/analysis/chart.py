@@ -1,29 +1,35 @@
-"""SVG charts without dependencies: lines on linear or logarithmic axes, and bars.
+"""Charts with matplotlib: lines on linear or logarithmic axes, and bars, as SVG or PNG.
 
-Colours are those of Okabe and Ito; each series also has its own marker and dash pattern, and its name in the legend.
-`description` is the text for screen readers. The background is white, on screen and in print.
+Colours are those of Okabe and Ito; each series also has its own marker and dash pattern. The background is white, on
+screen and in print.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f5f00", "#3690c0", "#000000")
-DASHES = ("", "7 3", "2 3", "8 3 2 3", "", "7 3", "2 3")
-INK, SOFT, LINE = "#1a1a1a", "#4d4d4d", "#d0d0d0"
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 66, 14, 48
-LEGEND, ROW, BAR = 270, 20, 24  # width of the legend; height of a legend row, and of a bar with its gap
-NAMES = 210  # width of the column of bar names
+from vcdeploy import extras
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.", "-", "--", ":")
+OTHER = "#B0B0B0"  # bars that are not ours
+
+Point = tuple[float, float]
 
 
 class Series(NamedTuple):
     """A named curve through points (x, y); without markers, only the line is drawn."""
 
     name: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[Point]
     markers: bool = True
 
 
@@ -36,112 +42,90 @@ class Axis(NamedTuple):
 
 
 def lines(series: Sequence[Series], x: Axis, y: Axis, description: str) -> str:
-    """A line chart with the legend on the right."""
-    height = max(HEIGHT, TOP + ROW * len(series) + BOTTOM)
-    points = [point for each in series for point in each.points]
-    x_ticks = x.ticks or _ticks([point[0] for point in points], x.log)
-    y_ticks = y.ticks or _ticks([point[1] for point in points], y.log)
-    across = _scale([value for value, _ in x_ticks] + [point[0] for point in points], x.log, LEFT + 8, WIDTH - 8)
-    up = _scale([value for value, _ in y_ticks] + [point[1] for point in points], y.log, height - BOTTOM - 8, TOP + 8)
-    parts = []
-    for value, word in x_ticks:
-        at = across(value)
-        parts.append(f'<path d="M{at:.1f} {TOP}V{height - BOTTOM}" stroke="{LINE}"/>')
-        parts.append(_text(at, height - BOTTOM + 16, word, "middle"))
-    for value, word in y_ticks:
-        at = up(value)
-        parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH}" stroke="{LINE}"/>')
-        parts.append(_text(LEFT - 7, at + 4, word, "end"))
-    parts.append(_text((LEFT + WIDTH) / 2, height - 8, x.label, "middle"))
-    middle = (TOP + height - BOTTOM) / 2
-    parts.append(_text(15, middle, y.label, "middle", f' transform="rotate(-90 15 {middle:.1f})"'))
+    """A line chart with the legend on the right, as SVG. description: for screen readers."""
+    figure, (axes,) = panels(1, width=6.0, beside=3.0)
+    axes.set(xlabel=x.label, xscale="log" if x.log else "linear")
+    axes.set(ylabel=y.label, yscale="log" if y.log else "linear")
     for number, each in enumerate(series):
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-        places = [(across(a), up(b)) for a, b in sorted(each.points)]
-        parts.append(_line(places, colour, dash))
-        legend = TOP + 10 + ROW * number
-        parts.append(_line([(WIDTH + 14, legend), (WIDTH + 44, legend)], colour, dash))
-        parts.append(_text(WIDTH + 52, legend + 4, each.name, "start"))
-        if each.markers:
-            parts += [_marker(number, *place, colour) for place in [*places, (WIDTH + 29, legend)]]
-    return _svg(WIDTH + LEGEND, height, description, parts)
+        style = {} if each.markers else {"marker": ""}
+        draw(axes, each.name, each.points, number, linestyle=DASHES[number % len(DASHES)], **style)
+    for axis, setting in ((axes.xaxis, x), (axes.yaxis, y)):
+        _ticks(axis, setting)
+    figure.legend(frameon=False, loc="outside right upper")
+    return described(figure, description)
 
 
 def bars(rows: Sequence[tuple[str, float, bool]], label: str, description: str) -> str:
-    """A chart of horizontal bars with their values; a row is name, value, and whether to highlight it."""
-    top = max(value for _, value, _ in rows)
-    room = WIDTH + LEGEND - NAMES - 70
-    parts = []
-    for number, (name, value, ours) in enumerate(rows):
-        y = 6 + BAR * number
-        wide = max(1.0, value / top * room)
-        parts.append(_text(NAMES - 8, y + 14, name, "end"))
-        fill = COLOURS[0] if ours else "#b0b0b0"
-        parts.append(f'<rect x="{NAMES}" y="{y}" width="{wide:.1f}" height="{BAR - 6}" fill="{fill}" stroke="{INK}"/>')
-        parts.append(_text(NAMES + wide + 6, y + 14, _number(value), "start"))
-    height = 6 + BAR * len(rows) + 24
-    parts.append(_text(NAMES, height - 8, label, "start"))
-    return _svg(WIDTH + LEGEND, height, description, parts)
+    """A chart of horizontal bars with their values, as SVG; a row is name, value, and whether it is ours."""
+    figure, (axes,) = panels(1, width=9.0, height=0.6 + 0.28 * len(rows))
+    names, values, ours = zip(*rows, strict=True)
+    places = range(len(rows))
+    drawn = axes.barh(places, values, color=[COLOURS[0] if each else OTHER for each in ours], edgecolor="#1a1a1a")
+    axes.bar_label(drawn, [number(value) for value in values], padding=3)
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    axes.margins(x=0.1)
+    axes.grid(visible=False)
+    return described(figure, description)
 
 
-def _svg(width: int, height: int, description: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" font-family="system-ui, sans-serif" font-size="13" fill="none">'
-        f"<title>{escape(description)}</title>\n"
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+def panels(count: int, width: float = 4.2, height: float = 3.6, beside: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """An empty figure of panels side by side. width: of a panel; beside: space for a legend on the right, in inches."""
+    extras.require("matplotlib", for_="a figure")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * count + beside, height), layout="constrained")
+    axes = [figure.add_subplot(1, count, number + 1) for number in range(count)]
+    for panel in axes:
+        panel.grid(alpha=0.3, linewidth=0.6)
+        for side in ("top", "right"):
+            panel.spines[side].set_visible(False)
+    return figure, axes
 
 
-def _text(x: float, y: float, words: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{INK}"{more}>{escape(words)}</text>'
+def draw(panel: Axes, name: str, points: Iterable[Point], number: int, **style: Any) -> None:
+    """Draw a series in the colour and with the marker of its number; style: overrides the defaults."""
+    x, y = zip(*sorted(points), strict=True)
+    usual = {"linestyle": "none", "linewidth": 1.4, "markersize": 6, "marker": MARKERS[number % len(MARKERS)]}
+    panel.plot(x, y, label=name, color=COLOURS[number % len(COLOURS)], **{**usual, **style})
 
 
-def _line(places: Sequence[tuple[float, float]], colour: str, dash: str) -> str:
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<path d="{path}" stroke="{colour}" stroke-width="2"{dashed}/>'
+def picture(figure: Figure, format_: str, *, text: bool = False, salt: str = "vcdeploy") -> bytes:
+    """Render a figure as "png" or "svg"; the same figure always gives the same bytes.
+
+    text: keep text as text in SVG instead of paths. salt: for the ids in SVG; figures on one page need different ones.
+    """
+    from matplotlib import rc_context
+
+    content = io.BytesIO()
+    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none" if text else "path"}):
+        figure.savefig(content, format=format_, metadata={"Date": None} if format_ == "svg" else {})
+    if format_ != "svg":
+        return content.getvalue()
+    return b"".join(line.rstrip() + b"\n" for line in content.getvalue().splitlines())
 
 
-def _marker(number: int, x: float, y: float, colour: str) -> str:
-    """The marker of a series: circle, square, triangle, diamond, inverted triangle, cross or plus."""
-    shapes = (
-        "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z", "M-4 -4h8v8h-8z", "M0 -5.5L5 4H-5z", "M0 -5.5L5 0L0 5.5L-5 0z",
-        "M0 5.5L5 -4H-5z", "M-4 -4L4 4M-4 4L4 -4", "M-5 0H5M0 -5V5",
-    )  # fmt: skip
-    shape = shapes[number % len(shapes)]
-    fill = f' fill="{colour}"' if shape.endswith("z") else ""
-    return f'<path d="{shape}" transform="translate({x:.1f} {y:.1f})" stroke="{colour}" stroke-width="1.6"{fill}/>'
+def described(figure: Figure, description: str) -> str:
+    """A figure as an SVG element for a page, with a title for screen readers and without metadata."""
+    svg = picture(figure, "svg", text=True, salt=description).decode()
+    svg = svg[svg.index("<svg") :]
+    start, end = svg.index("<metadata>"), svg.index("</metadata>") + len("</metadata>\n")
+    head, body = svg[:start].rstrip(), svg[end:]
+    return f'{head[:-1]} role="img">\n<title>{escape(description)}</title>\n{body}'
 
 
-def _scale(values: Sequence[float], log: bool, begin: float, end: float) -> Callable[[float], float]:
-    """A function from values to coordinates between `begin` and `end`."""
-    low, high = min(values), max(values)
-
-    def part(value: float) -> float:
-        if low == high:
-            return 0.5
-        return math.log(value / low) / math.log(high / low) if log else (value - low) / (high - low)
-
-    return lambda value: begin + (end - begin) * part(value)
-
-
-def _ticks(values: Sequence[float], log: bool) -> list[tuple[float, str]]:
-    """Round ticks that cover all values: 1, 2, 5, 10, … on a log axis, else about five at equal distances."""
-    low, high = min(values), max(values)
-    if log:
-        few = (1, 2, 5) if high / low < 200 else (1,)
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        steps = [first * 10.0**power for power in powers for first in few]
-        below = max((each for each in steps if each <= low), default=low)
-        above = min((each for each in steps if each >= high), default=high)
-        return [(each, _number(each)) for each in steps if below <= each <= above]
-    size = 10.0 ** math.floor(math.log10((high - min(low, 0)) / 4 or 1))
-    size *= next(each for each in (1, 2, 5, 10) if (high - min(low, 0)) / (size * each) <= 6)
-    first = math.floor(min(low, 0) / size)
-    return [(at * size, _number(at * size)) for at in range(first, math.ceil(high / size) + 1)]
-
-
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Format with three significant digits; from 100 on, as a whole number with commas."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _ticks(axis: Any, setting: Axis) -> None:
+    if setting.ticks is not None:
+        axis.set_ticks([value for value, _ in setting.ticks], [word for _, word in setting.ticks])
+    elif setting.log:
+        low, high = axis.get_view_interval()
+        few = (1, 2, 5) if high / low < 200 else (1,)
+        values = [first * 10.0**power for power in range(-9, 10) for first in few if low <= first * 10.0**power <= high]
+        axis.set_ticks(values, [number(value) for value in values])
+    axis.set_tick_params(which="minor", bottom=False, left=False, labelbottom=False, labelleft=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,18 +87,6 @@ def strips(
         axes.set_xticks([0, most / 16, most / 4, most], [f"{part:.2g}" for part in (0, most / 16, most / 4, most)])
         axes.tick_params(labelsize=6)
     return figure
-
-
-def picture(figure: Figure, format_: str) -> bytes:
-    """Render a figure as "png" or "svg"; the same figure always gives the same bytes."""
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    with rc_context({"svg.hashsalt": "vcdeploy", "svg.fonttype": "path"}):
-        figure.savefig(content, format=format_, metadata={"Date": None} if format_ == "svg" else {})
-    if format_ != "svg":
-        return content.getvalue()
-    return b"".join(line.rstrip() + b"\n" for line in content.getvalue().splitlines())
 
 
 def _lines(trace: Trace) -> Iterator[tuple[int, int]]:

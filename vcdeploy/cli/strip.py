@@ -52,7 +52,7 @@ class Coloured(Stream):
                 super().write(each)
                 continue
             colour = colours.of(m)
-            coloured = f"\x1b[38;5;{colour.letters};48;5;{colour.ground}m{visible(each)}\x1b[0m"
+            coloured = f"\x1b[38;5;{colour.letters};48;5;{colour.ground}m{colours.cell(each)}\x1b[0m"
             super().write(coloured + ("\n" if each == "\n" else ""))
 
     def explain(self) -> None:
@@ -74,7 +74,7 @@ class Underlined(Stream):
             if each == "\n" and m is None:
                 self.end()
                 continue
-            shown = visible(each)
+            shown = colours.cell(each)
             digit = " " if m is None or place else str(min(int(m * 10), 9))
             self._line += shown
             self._digits += (digit + " " * (cell_len(shown) - 1)) if cell_len(shown) else ""
@@ -91,13 +91,6 @@ class Underlined(Stream):
     def explain(self) -> None:
         """Print what the digits mean, on standard error so that pipes get only the text."""
         click.echo("digits: m in tenths, 4 is 0.4 to 0.5", err=True)
-
-
-def visible(character: str) -> str:
-    """A character that fills its cell: white space as a space, unprintable characters as a dot."""
-    if character.isspace():
-        return " "
-    return character if character.isprintable() else "·"
 
 
 def compute_stream() -> Stream:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,16 +13,16 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 from rich.console import Console
 
-from vcdeploy import analysis, extras, zoo
-from vcdeploy.analysis import Spent, Trace, Word
-from vcdeploy.analysis.numbers import numbers
+from vcdeploy import analysis, zoo
+from vcdeploy.analysis import Trace, Word, writers
+from vcdeploy.analysis.layout import lines
 from vcdeploy.analysis.spending import RISE
 from vcdeploy.analysis.traces import blocks, changes_of
 from vcdeploy.cli.io import read_given
 from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
 from vcdeploy.cli.spending import spending_table
-from vcdeploy.cli.strip import compute_stream, visible
+from vcdeploy.cli.strip import compute_stream
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import Model, load
 from vcdeploy.runtime.backends import CHOICES
@@ -83,7 +82,7 @@ def trace(
     if rise is not None and not words:
         raise VcdeployError("--rise is for --words: add --words, or leave out --rise")
     for output in outputs:
-        _check_suffix(output)
+        writers.check_suffix(output)
     sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
     if not sources:
         raise VcdeployError('there is no text to read: give --text "…", --file FILE or, with music, --tune TITLE')
@@ -99,7 +98,7 @@ def trace(
     spent = analysis.spent(traces) if classes else None
     found = analysis.words(traces, RISE if rise is None else rise) if words else None
     for output in outputs:
-        write_file(output, WRITERS[output.suffix.lower()](_Document(traces, shown, spent, found)))
+        write_file(output, writers.render(output.suffix, writers.Document(traces, shown, spent, found)))
     if not outputs:
         _show(traces, shown)
     console = Console(highlight=False, soft_wrap=True)
@@ -188,44 +187,6 @@ def _describe(prefix: str, model: Model, traces: Sequence[Trace]) -> str:
     )
 
 
-class _Token(NamedTuple):
-    """A piece of a line: a symbol of the trace with its position, or text between symbols."""
-
-    text: str
-    place: int | None = None
-
-
-def _lines(trace: Trace, room: int) -> list[list[_Token]]:
-    """Lay out a trace in lines of at most `room` cells; words, bytes and bars stay together if they fit."""
-    symbols, kind = trace.symbols, trace.vocab.kind
-    lines: list[list[_Token]] = [[]]
-    width = 0
-    for group in trace.groups():
-        tokens: list[_Token] = []
-        if kind == "bits":
-            tokens.append(_Token((visible(group.character) if group.character else "·") + " "))
-        for place in range(group.start, group.stop):
-            tokens.append(_Token("".join(map(visible, symbols[place])), place))
-            if kind == "music":
-                tokens.append(_Token(" "))
-        if kind == "bits":
-            tokens.append(_Token("  "))
-        needed = sum(cell_len(token.text) for token in tokens if token.text.strip() or token.place is None)
-        if width and width + needed > room:
-            lines.append([])
-            width = 0
-        for token in tokens:
-            if width + cell_len(token.text) > room and token.place is not None:
-                lines.append([])
-                width = 0
-            lines[-1].append(token)
-            width += cell_len(token.text)
-        if group.ends_line:
-            lines.append([])
-            width = 0
-    return [line for line in lines if line]
-
-
 def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
     """Print the strips, one below another, and the legend."""
     room = Console().width
@@ -236,7 +197,7 @@ def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
         if trace.title:
             click.echo(trace.title)
         changed = blocks(changes_of(trace, dimensions).mean(1), ROWS) if dimensions else None  # [T, rows]
-        for line in _lines(trace, room):
+        for line in lines(trace, room):
             for text, place in line:
                 stream.write(text, None if place is None else float(trace.mean_m[place]))
             stream.end()
@@ -267,48 +228,3 @@ def _show_words(words: Sequence[Word]) -> None:
     for word in words:
         padding = " " * (wide - cell_len(word.marked()))
         click.echo(f"{word.marked()}{padding}  {word.count:5,}  {' '.join(f'{100 * m:.0f}' for m in word.m)}")
-
-
-# Output files
-
-
-class _Document(NamedTuple):
-    """The content of an output file."""
-
-    traces: list[Trace]
-    dimensions: tuple[int, int] | None
-    classes: dict[str, Spent] | None
-    words: list[Word] | None
-
-
-def _check_suffix(output: Path) -> None:
-    suffix = output.suffix.lower()
-    if suffix not in WRITERS:
-        raise VcdeployError(f"cannot write {output}: its name has to end in {', '.join(WRITERS)}")
-    if suffix in (".png", ".svg"):
-        extras.require("matplotlib", for_=f"a {suffix} file")
-
-
-def _picture(document: _Document, suffix: str) -> bytes:
-    from vcdeploy.analysis.plots import picture, strips
-
-    return picture(strips(document.traces, document.dimensions, document.words), suffix)
-
-
-def _page(document: _Document) -> bytes:
-    from vcdeploy.analysis.page import page
-
-    traces, dimensions, classes, words = document
-    return page(traces, dimensions=dimensions, classes=classes, words=words).encode()
-
-
-def _json(document: _Document) -> bytes:
-    return (json.dumps(numbers(*document), ensure_ascii=False) + "\n").encode()
-
-
-WRITERS: dict[str, Callable[[_Document], bytes]] = {
-    ".png": lambda document: _picture(document, "png"),
-    ".svg": lambda document: _picture(document, "svg"),
-    ".html": _page,
-    ".json": _json,
-}

@@ -83,7 +83,8 @@ def attach_functions(model: ModelProto) -> ModelProto:
 
     For your own networks: `torch.onnx.export(network, …, dynamo=True).model_proto` has op nodes only.
 
-    >>> onnx.save(attach_functions(program.model_proto), "network.onnx")
+    Examples:
+        >>> onnx.save(attach_functions(program.model_proto), "network.onnx")
     """
     used = used_ops(model)
     if not used:

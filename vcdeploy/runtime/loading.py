@@ -17,18 +17,21 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
     A path is a file of `vcdeploy export`, the folder of a bundle, a checkpoint, or the folder of a run. The name of a
     pretrained model takes precedence over a file of the same name; for the file use "./english" or a Path.
 
-    backend: native, onnxruntime, torch, or auto for the first one that is installed and runs the unit (native runs the
-    variable units); see `Model.backend`. There is no fallback from an explicit backend: if it can't be used, that is an
-    error. onnxruntime runs the units on our custom op if it was built, else on the function body in the file, which
-    computes densely; see `Model.detail`. onnxruntime:function always uses the function body.
-    On a GPU: tensorrt runs the engine in a folder written by `vcdeploy export --trt`; onnxruntime:cuda the function
-    body with ONNX Runtime's CUDA provider; onnxruntime:tensorrt our plugin with its TensorRT provider.
-    precision: f32, f16, bf16 or int8; by default that of the file. Only the native backend can change it.
-    threads: number of CPU threads. In PyTorch this is a process-wide setting.
+    Args:
+        path: A pretrained model, an ONNX file, a checkpoint, or a folder of one of these.
+        backend: native, onnxruntime, torch, or auto for the first one that is installed and runs the unit; see
+            `Model.backend`. An explicit backend never falls back to another. onnxruntime uses our custom op if it was
+            built, else the function body in the file, which computes densely; see `Model.detail`.
+            onnxruntime:function always uses the function body. On a GPU: tensorrt runs the engine in a folder written
+            by `vcdeploy export --trt`, onnxruntime:cuda the function body with the CUDA provider,
+            onnxruntime:tensorrt our plugin with the TensorRT provider. Not run on a GPU yet.
+        precision: f32, f16, bf16 or int8; by default that of the file. Only the native backend can change it.
+        threads: Number of CPU threads. In PyTorch this is a process-wide setting.
 
-    >>> model = load("english")
-    >>> ids = model.generate(model.vocab.encode("The prime min"), length=20)
-    >>> model.vocab.decode(list(ids))
+    Examples:
+        >>> model = load("english")
+        >>> ids = model.generate(model.vocab.encode("The prime min"), length=20)
+        >>> model.vocab.decode(list(ids))
     """
     if backend not in CHOICES:
         raise VcdeployError(f"no backend {backend!r}; choose from {', '.join(CHOICES)}")

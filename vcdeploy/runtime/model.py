@@ -22,8 +22,13 @@ from vcdeploy.vocabulary import Vocabulary
 class Model:
     """A model on one backend, with the same checks and error messages on all of them.
 
-    backend: name of the backend. config: the description in the file (unit, dim, layers, sharpness, kind, …).
-    precision: precision of the weights in use. runner: the backend's own object, for backend-specific features.
+    Attributes:
+        backend: Name of the backend.
+        config: The description in the file: unit, dim, layers, sharpness, kind, …
+        vocab: Symbols and their ids.
+        precision: Precision of the weights in use.
+        name: The file.
+        runner: The backend's own object, for backend-specific features.
     """
 
     backend: str
@@ -39,10 +44,15 @@ class Model:
         return self.runner.detail
 
     def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
-        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], compute (m) [T, B, layers].
+        """Run the model over tokens.
 
-        Without a state it starts from zeros. position: number of symbols processed so far; only the CRNN on bits
-        needs it.
+        Args:
+            tokens: Ids [T, B].
+            state: [S, B, D], as returned by an earlier call; zeros by default.
+            position: Number of symbols processed so far; only the CRNN on bits needs it.
+
+        Returns:
+            Logits [T, B, vocab], state [S, B, D] and m [T, B, layers].
         """
         tokens = np.asarray(tokens)
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
@@ -71,11 +81,16 @@ class Model:
     def generate(
         self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
     ) -> Iterator[int]:
-        """Generate `length` ids after the prime, one by one; the same seed gives the same ids on every backend.
+        """Generate ids after the prime, one by one; the same seed gives the same ids on every backend.
 
-        Pass a Sampling, or its fields as options: temperature, top_k, top_p, seed.
+        Args:
+            prime: Ids to start from, at least one.
+            length: Number of ids to generate.
+            sampling: How to sample.
+            **options: Fields of Sampling, to override those of `sampling`.
 
-        >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
+        Examples:
+            >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
         """
         return (token.id for token in self.stream(prime, length, sampling, **options))
 

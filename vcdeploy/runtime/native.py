@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,18 +134,12 @@ class NativeModel:
     def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
         """Generate the same tokens as `vcdeploy.runtime.sampling.generate`, many per native call."""
         random = sampling.uniforms()
+        options = {name: value for name, value in asdict(sampling).items() if name != "seed"}
         tokens, state = np.ascontiguousarray(prime, np.int64).reshape(-1), None
         while length > 0:
             uniforms = random.random(min(length, STREAMED))
             try:
-                made, m, log_probabilities, state = self._model.generate(
-                    tokens,
-                    uniforms,
-                    state,
-                    temperature=sampling.temperature,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
-                )
+                made, m, log_probabilities, state = self._model.generate(tokens, uniforms, state, **options)
             except ValueError as error:
                 raise VcdeployError(f"the model can't generate: {error}") from error
             means = m.mean(-1, dtype=np.float64).tolist()

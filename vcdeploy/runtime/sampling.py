@@ -18,7 +18,14 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters. Temperature 0 is greedy; top_k 0 and top_p 1 disable these filters."""
+    """Sampling parameters.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_k: Sample from the k most likely symbols; 0 for all.
+        top_p: Nucleus sampling: the smallest set of symbols whose probabilities sum to p; 1 for all.
+        seed: Of the random numbers.
+    """
 
     temperature: float = 0.8
     top_k: int = 0
@@ -58,8 +65,11 @@ def choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
 class Token(NamedTuple):
     """A generated symbol.
 
-    m: mean over layers, for the step it was sampled from, whose input is the previous symbol. log_probability: natural
-    logarithm of its probability under the model's own distribution, before temperature, top_k and top_p.
+    Attributes:
+        id: The symbol, an index into the vocabulary.
+        m: Of the step it was sampled from, whose input is the previous symbol; mean over layers.
+        log_probability: Natural logarithm of its probability under the model's own distribution, before temperature,
+            top_k and top_p.
     """
 
     id: int

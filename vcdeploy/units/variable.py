@@ -54,8 +54,13 @@ def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float
 class VariableUnit(nn.Module):
     """Base class of the three units: layers, states in one tensor, the sharpness of the mask.
 
-    forward: x [T, B, D], state [S, B, D] or None (zeros) -> y [T, B, D], state [S, B, D], m [T, B, layers].
-    S is `spec.state_rows` per layer: h; for VCLSTM h, then c. Dropout is applied between layers, in training only.
+    Args:
+        dim: D, the dimensions of inputs and state.
+        layers: Number of layers.
+        dropout: Between layers, in training only.
+        sharpness: Slope of the mask.
+        epsilon: Mask values below epsilon become 0, those above 1 - epsilon become 1.
+        initial_m: m of an untrained unit.
     """
 
     spec: ClassVar[Unit]
@@ -84,6 +89,16 @@ class VariableUnit(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the unit over a sequence.
+
+        Args:
+            x: Inputs [T, B, D].
+            state: [S, B, D], as returned by an earlier call; zeros by default. One row per layer; for VCLSTM two, h
+                and c.
+
+        Returns:
+            Outputs [T, B, D], state [S, B, D] and m [T, B, layers].
+        """
         if x.dim() != 3 or x.shape[0] == 0 or x.shape[2] != self.dim:
             raise ValueError(
                 f"{type(self).__name__} takes x of shape [T, B, {self.dim}] with T > 0, not {list(x.shape)}"
