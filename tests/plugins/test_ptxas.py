@@ -68,6 +68,8 @@ def test_a_changed_source_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ptxas.is_current(page)
     for changed in ("tensorrt/units.cuh", "common/spec.h"):
         source = tmp_path / changed
-        source.write_text(source.read_text() + "// changed")
+        source.write_text(source.read_text() + "// a comment\n")
+        assert ptxas.is_current(page)
+        source.write_text(source.read_text() + "int changed;\n")
         assert not ptxas.is_current(page)
         page = f"Sources: {ptxas.sources_digest()}."
