@@ -232,7 +232,11 @@ def wrong(**changed: Any) -> dict[str, Any]:
         ({"epsilon": 0.5}, ValueError, "epsilon must be between 0 and 0.5"),
         ({"X": np.zeros((2, 3), np.float32)}, ValueError, r"X must have the shape \[T, B, D\] .*, not \[2, 3\]"),
         ({"X": np.zeros((0, 3, 5), np.float32)}, ValueError, r"with T and D above 0, not \[0, 3, 5\]"),
-        ({"X": np.zeros((1, 0, 70_000), np.float32)}, ValueError, "70000 dimensions is too large: the kernels take up to 65536"),
+        (
+            {"X": np.zeros((1, 0, 70_000), np.float32)},
+            ValueError,
+            "70000 dimensions is too large: the kernels take up to 65536",
+        ),
         ({"X": np.zeros((2, 3, 5))}, TypeError, "X must be an array of float32"),
         ({"H0": np.zeros((2, 5), np.float32)}, ValueError, r"H0 must have the shape \[3, 5\], not \[2, 5\]"),
         ({"U": np.zeros((15, 5), np.float32)}, ValueError, r"U must have the shape \[20, 5\], not \[15, 5\]"),
