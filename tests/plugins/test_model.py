@@ -1,5 +1,6 @@
 """The native model: its layers match the ops, its table only changes speed, and generate samples like `choose`."""
 
+import itertools
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from plugins.bounds import product_bound, reference_step, step_bounds
 
 from vcdeploy import _native
 from vcdeploy.reference.scheduler import mask
-from vcdeploy.runtime.sampling import Sampling, choose
+from vcdeploy.runtime.sampling import Sampling, choose, draw
 from vcdeploy.spec import UNITS
 
 ISAS = _native.instruction_sets()
@@ -207,6 +208,26 @@ def test_ties_go_to_the_lower_symbol_first() -> None:
             for each in uniforms
         ]
         assert made == [choose(logits, each, Sampling(1.0, top_k, top_p)) for each in uniforms]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("vocab", [1, 2, 15, 16, 17, 180, 300])
+def test_a_draw_has_the_same_bits_in_python(vocab: int, isa: str) -> None:
+    """The output layer is zero, so that the logits of every step are the bias."""
+    weights, random = Weights("vcrnn", 4, vocab=vocab), np.random.default_rng(vocab)
+    weights.output[:] = 0
+    several = ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.5, 0, 0.9), (2.0, 5, 1.0))
+    for spread, settings in itertools.product((0.0, 3.0, 40.0), several):
+        weights.bias[:] = random.normal(0, 1, vocab) * spread
+        temperature, top_k, top_p = settings
+        uniforms = np.concatenate([[0.0, 1.0], random.random(98)])
+        tokens, _, log_probabilities, _ = weights.model(isa=isa).generate(
+            np.array([0]), uniforms, temperature=temperature, top_k=top_k, top_p=top_p
+        )
+        m = np.zeros(1)
+        for token, log_probability, uniform in zip(tokens, log_probabilities, uniforms, strict=True):
+            wanted = draw(weights.bias, m, uniform, Sampling(temperature, top_k, top_p))
+            assert (token, log_probability) == (wanted.id, wanted.log_probability)
 
 
 def test_nan_in_the_state() -> None:

@@ -1,5 +1,6 @@
 """Sampling symbols from logits. Uses arrays only, no framework and no vocabulary."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -45,21 +46,54 @@ class Sampling:
 
 
 def choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
-    """The symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab]."""
+    """The symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab] (docs/design.md, section 2)."""
+    return _draw(logits, uniform, sampling)[0]
+
+
+def _draw(logits: NDArray[Any], uniform: float, sampling: Sampling) -> tuple[int, float]:
+    """A symbol and its log-probability; the same operations in the same order as plugins/cpu/engine/sampling.cpp."""
     if not np.isfinite(logits).all():
         raise VcdeployError("the model's logits contain NaN or infinity: training diverged; use another checkpoint")
+    wide, most = logits.astype(np.float64), float(logits.max())
+    p, total = _exponentials(wide, 1.0, most)
+    log_sum = math.log(total)
     if sampling.temperature == 0:
-        return int(np.argmax(logits))
-    scaled = logits.astype(np.float64) / sampling.temperature
-    p = np.exp(scaled - scaled.max())
-    order = np.argsort(-p, kind="stable")
-    p = p[order] / p.sum()
-    keep = np.cumsum(p) - p < sampling.top_p  # nucleus sampling: the smallest set that reaches top_p
-    if sampling.top_k:
-        keep[sampling.top_k :] = False
-    cumulative = np.cumsum(p[keep])
-    place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right").clip(max=len(cumulative) - 1)
-    return int(order[place])
+        chosen = int(np.argmax(logits))
+    else:
+        if sampling.temperature != 1:
+            p, total = _exponentials(wide, sampling.temperature, most)
+        order = np.argsort(-p, kind="stable")
+        cumulative = np.cumsum(p[order])
+        if sampling.top_k or sampling.top_p < 1:
+            below = np.concatenate([[0.0], cumulative[:-1] / total])
+            kept = int(np.count_nonzero(below < sampling.top_p))  # the smallest set that reaches top_p
+            cumulative = cumulative[: min(kept, sampling.top_k or kept)]
+            total = cumulative[-1]
+        place = np.searchsorted(cumulative, uniform * total, side="right").clip(max=len(cumulative) - 1)
+        chosen = int(order[place])
+    return chosen, float(wide[chosen]) - most - log_sum
+
+
+def _exponentials(logits: NDArray[np.float64], temperature: float, most: float) -> tuple[NDArray[np.float64], float]:
+    """e^((logit - most) / temperature), bit for bit as plugins/cpu/kernels/softmax.h computes it, and their sum."""
+    x = np.maximum(logits / temperature - most / temperature, -700.0)
+    shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 · 2^52: the low bits of the sum are n
+    n = shifted - 6755399441055744.0
+    r = x - n * 6.93145751953125e-1  # ln 2 in two parts
+    r -= n * 1.42860682030941723212e-6
+    y = r * r
+    p = r * ((1.26177193074810590878e-4 * y + 3.02994407707441961300e-2) * y + 1.0)
+    q = ((3.00198505138664455042e-6 * y + 2.52448340349684104192e-3) * y + 2.27265548208155028766e-1) * y + 2.0
+    power = ((shifted.view(np.uint64) << np.uint64(52)) + np.uint64(1023 << 52)).view(np.float64)
+    e = (1.0 + 2.0 * (p / (q - p))) * power
+    parts = np.zeros((-(-len(e) // 16), 16))  # element i goes to partial sum i mod 16
+    parts.reshape(-1)[: len(e)] = e
+    sums = parts[0].copy()
+    for row in parts[1:]:
+        sums += row
+    while len(sums) > 1:
+        sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+    return e, float(sums[0])
 
 
 class Token(NamedTuple):
@@ -91,8 +125,8 @@ def generate(model: Runnable, prime: NDArray[np.int64], length: int, sampling: S
 
 def draw(logits: NDArray[Any], m: NDArray[Any], uniform: float, sampling: Sampling) -> Token:
     """Sample a token from the last step's logits [vocab] and m [layers]."""
-    chosen = choose(logits, uniform, sampling)
-    return Token(chosen, float(m.mean(dtype=np.float64)), float(log_probabilities(logits)[chosen]))
+    chosen, log_probability = _draw(logits, uniform, sampling)
+    return Token(chosen, float(m.mean(dtype=np.float64)), log_probability)
 
 
 class PythonLoop:

@@ -11,7 +11,7 @@ void Model::generate(const std::int64_t* prime, int n, const double* uniforms, i
                      const float* state, const Generated& out) {
     const std::lock_guard<std::mutex> alone(busy_);
     const FlushDenormals flush(layers_[0].precision != Precision::int8);
-    Sampler sampler(sampling, vocab_);
+    Sampler sampler(sampling, vocab_, kernels());
     read_state(state, dim_);
     std::vector<float> prime_m(static_cast<std::size_t>(kChunk) * layers());  // not returned
     for (int from = 0; from < n - 1; from += kChunk)
@@ -20,8 +20,9 @@ void Model::generate(const std::int64_t* prime, int n, const double* uniforms, i
         const std::int64_t* newest = t == 0 ? prime + n - 1 : out.tokens + t - 1;
         advance(newest, 1, 1, out.m + static_cast<std::size_t>(t) * layers(), layers());
         read_out(0, 1);
-        out.tokens[t] = sampler.choose(logits_.data(), uniforms[t]);
-        out.log_probabilities[t] = log_probability(logits_.data(), vocab_, static_cast<int>(out.tokens[t]));
+        const Sampler::Drawn drawn = sampler.draw(logits_.data(), uniforms[t]);
+        out.tokens[t] = drawn.symbol;
+        out.log_probabilities[t] = drawn.log_probability;
     }
     write_state(out.state, dim_);
 }

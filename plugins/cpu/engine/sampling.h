@@ -1,7 +1,9 @@
-// Samples a symbol from logits, in double; the same algorithm as `choose` in vcdeploy/runtime/sampling.py.
+// From logits to a symbol, in double: the same symbols as `choose` in vcdeploy/runtime/sampling.py.
 #pragma once
 
 #include <vector>
+
+#include "kernels/table.h"
 
 namespace vcdeploy {
 
@@ -14,14 +16,20 @@ struct Sampling {
     double top_p;        // 1: all
 };
 
-// Samples symbols of one vocabulary. Reuses its working memory between calls.
+// Draws symbols of one vocabulary; keeps its working memory from one draw to the next.
 class Sampler {
   public:
-    Sampler(const Sampling& sampling, int vocab);
+    Sampler(const Sampling& sampling, int vocab, const Kernels& kernels);
 
-    // Returns the symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab].
+    struct Drawn {
+        int symbol;
+        double log_probability;  // ln of its softmax, before temperature, top-k and top-p
+    };
+
+    // The symbol at `uniform`, between 0 and 1, of the cumulative distribution of logits [vocab], which runs from the
+    // most likely symbol down; equally likely symbols follow in their own order.
     // Throws std::domain_error if a logit is NaN or infinite.
-    int choose(const float* logits, double uniform);
+    Drawn draw(const float* logits, double uniform);
 
   private:
     struct Candidate {
@@ -29,11 +37,15 @@ class Sampler {
         int symbol;
     };
 
-    Sampling sampling_;
-    std::vector<Candidate> candidates_;
-};
+    int choose(double sum, double uniform);
+    bool sort_more();
 
-// Log-softmax of finite logits [vocab] at `symbol`, in double.
-double log_probability(const float* logits, int vocab, int symbol);
+    Sampling sampling_;
+    const Kernels& kernels_;
+    std::vector<double> p_;              // [vocab], e^(logit / temperature), the largest being 1
+    std::vector<Candidate> candidates_;  // [vocab], the `sorted_` most likely symbols in order
+    int sorted_ = 0;
+    double band_ = 0;  // all symbols with p >= band_ are sorted
+};
 
 }  // namespace vcdeploy

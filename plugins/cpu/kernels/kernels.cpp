@@ -12,6 +12,7 @@
 //
 #include "kernels/bandwidth.h"
 #include "kernels/scheduler_int8.h"
+#include "kernels/softmax.h"
 #include "kernels/vcgru.h"
 #include "kernels/vclstm.h"
 #include "kernels/vcrnn.h"
@@ -28,6 +29,8 @@ const Kernels kKernels = {
     soften,
     {{vcrnn, nullptr}, {vcgru_gates, vcgru_update}, {vclstm, nullptr}},
     output,
+    highest,
+    exponentials,
     sum,
 };
 

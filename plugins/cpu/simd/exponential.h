@@ -1,4 +1,4 @@
-// e^x of a float or of Rows; the one implementation for inference and training.
+// e^x of a float, of Rows or of a double; the one implementation for inference, training and sampling.
 //
 // Included after simd/simd.h.
 #pragma once
@@ -42,6 +42,26 @@ static inline V exponential(V x) {
     p = multiply_add(p, r, constant(5.0000001201e-1f));
     p = multiply_add(p, r * r, r + constant(1.0f));
     return times_power_of_two(p, n);
+}
+
+// e^x of a double up to 0, within an ULP or so; below -700 as if x were -700. The quotient for e^r is that of the
+// Cephes library. The compiler vectorizes loops over it.
+static inline double exponential(double x) {
+    x = x < -700.0 ? -700.0 : x;
+    const double shifted = x * 1.4426950408889634 + 6755399441055744.0;  // 1.5 · 2^52: the low bits of the sum are n
+    const double n = shifted - 6755399441055744.0;
+    double r = x - n * 6.93145751953125e-1;  // ln 2 in two parts; n times the first part is exact
+    r -= n * 1.42860682030941723212e-6;
+    const double y = r * r;
+    const double p = r * ((1.26177193074810590878e-4 * y + 3.02994407707441961300e-2) * y + 1.0);
+    const double q =
+        ((3.00198505138664455042e-6 * y + 2.52448340349684104192e-3) * y + 2.27265548208155028766e-1) * y + 2.0;
+    std::uint64_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 52) + (std::uint64_t{1023} << 52);
+    double power;
+    std::memcpy(&power, &bits, sizeof power);
+    return (1.0 + 2.0 * (p / (q - p))) * power;
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA
