@@ -230,15 +230,31 @@ def test_a_draw_has_the_same_bits_in_python(vocab: int, isa: str) -> None:
             assert (token, log_probability) == (wanted.id, wanted.log_probability)
 
 
-def test_nan_in_the_state() -> None:
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_nan_in_the_state(precision: str, isa: str) -> None:
     weights = Weights("vcgru", 37)
-    model, state = weights.model(table_bytes=AMPLE), weights.state(2)
+    model, state = weights.model(table_bytes=AMPLE, precision=precision, isa=isa), weights.state(2)
     state[0, 1, 30] = math.nan
-    logits, after, compute = model.run(np.array([[1, 1]]), state)
-    for each in (logits[0], after[0], compute[0]):
+    logits, after, compute = model.run(np.array([[1, 1], [2, 2]]), state)
+    for each in (logits[0], logits[1], after[0], compute[0]):
         assert np.isnan(each[1]).all() and not np.isnan(each[0]).any()
     with pytest.raises(ValueError, match=r"a logit is .*nan"):
         model.generate(np.array([1]), np.array([0.5]), state[:, 1:].copy(), temperature=1.0, top_k=0, top_p=1.0)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("D", [37, 64, 200])
+def test_logits_do_not_depend_on_earlier_tokens(D: int, precision: str, isa: str) -> None:
+    """The output layer keeps sums of what did not change; in int8 the range of a large state also shrinks."""
+    weights = Weights("vcgru", D, vocab=19)
+    model, state = weights.model(precision=precision, isa=isa), 3 * weights.state(1)
+    tokens = np.random.default_rng(0).integers(0, 19, (30, 1))
+    at_once = model.run(tokens, state)[0]
+    for t, token in enumerate(tokens):
+        logits, state, _ = model.run(token[None], state)
+        assert same_bits(logits[0], at_once[t])
 
 
 def test_sizes() -> None:

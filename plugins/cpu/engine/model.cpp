@@ -7,26 +7,20 @@
 
 #include "system/denormals.h"
 #include "weights/layout.h"
-#include "weights/quantization.h"
 
 namespace vcdeploy {
 
 Model::Model(const ModelWeights& weights, const ModelOptions& options)
     : unit_(weights.unit), dim_(weights.dim), vocab_(weights.vocab),
-      embedding_(static_cast<std::size_t>(vocab_) * dim_), output_(weights.output, vocab_, dim_, options.precision),
-      bias_(rounded_up(vocab_, kPanel)),
+      embedding_(static_cast<std::size_t>(vocab_) * dim_),
       stepper_(unit_, dim_, options.precision, options.softness, *options.kernels, options.threads),
-      state_(stepper_.padded() * weights.layers.size() * spec_of(unit_).state_rows), rows_(stepper_.padded() * kChunk),
-      row_levels_(stepper_.padded() * kOutputTogether),
-      logits_(static_cast<std::size_t>(kOutputTogether) * rounded_up(vocab_, kPanel)) {
+      output_(weights.output, weights.bias, vocab_, dim_, options.precision),
+      state_(stepper_.padded() * weights.layers.size() * spec_of(unit_).state_rows), rows_(stepper_.padded() * kChunk) {
     for (std::size_t token = 0; token < static_cast<std::size_t>(vocab_); ++token)
         weights.embedding.read(token, embedding_.data() + token * dim_);
-    std::copy_n(weights.bias, vocab_, bias_.data());
-    const auto finite = [](const Buffer<float>& values) {
-        return std::all_of(values.data(), values.data() + values.size(), [](float x) { return std::isfinite(x); });
-    };
-    if (!finite(embedding_)) throw std::invalid_argument("the embedding holds a NaN or an infinity");
-    if (!finite(bias_)) throw std::invalid_argument("the output layer's bias holds a NaN or an infinity");
+    if (!std::all_of(embedding_.data(), embedding_.data() + embedding_.size(),
+                     [](float x) { return std::isfinite(x); }))
+        throw std::invalid_argument("the embedding holds a NaN or an infinity");
 
     layers_.reserve(weights.layers.size());
     for (const LayerWeights& each : weights.layers) layers_.emplace_back(unit_, dim_, each, options.precision);
@@ -37,7 +31,7 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
 }
 
 std::size_t Model::weight_bytes() const {
-    std::size_t bytes = embedding_.bytes() + output_.bytes() + bias_.bytes();
+    std::size_t bytes = embedding_.bytes() + output_.bytes();
     for (const Layer& layer : layers_) bytes += layer.bytes();
     return bytes;
 }
@@ -68,26 +62,9 @@ void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, f
             }
             compute[t * compute_stride + l] = stepper_.step(layers_[l], input, nullptr, h, c);
             std::copy_n(h, padded, row);
+            changed_[t] = stepper_.changed();
         }
     }
-}
-
-// Writes the logits of at most kOutputTogether rows to logits_.
-void Model::read_out(int first, int count) {
-    const std::size_t padded = stepper_.padded();
-    const float* rows = rows_.data() + first * padded;
-    Activations levels[kOutputTogether];
-    if (output_.view().precision == Precision::int8)
-        for (int t = 0; t < count; ++t) {
-            levels[t] = {rows + t * padded, row_levels_.data() + t * padded, 0, 0};
-            set_range(levels[t], state_range(kernels().largest(levels[t].value, dim_)), activation_levels(dim_));
-            kernels().quantize(levels[t], 0, dim_);
-        }
-    const OutputCall call{count,  rows,           padded,
-                          levels, dim_,           bias_.data(),
-                          vocab_, logits_.data(), static_cast<std::size_t>(rounded_up(vocab_, kPanel))};
-    stepper_.team().run(std::int64_t{vocab_} * dim_ * count,
-                        [&](Part part) { kernels().output(output_.view(), call, part); });
 }
 
 void Model::run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
@@ -97,16 +74,14 @@ void Model::run(const std::int64_t* tokens, int T, int B, const float* state, fl
     const std::size_t batch = B, stride = batch * dim_;
     for (std::size_t n = 0; n < batch; ++n) {
         read_state(state + n * dim_, stride);
+        output_.reset();
         for (int from = 0; from < T; from += kChunk) {
             const int count = std::min(kChunk, T - from);
             const std::size_t first = from * batch + n;
             advance(tokens + first, batch, count, compute + first * layers(), batch * layers());
-            for (int t = 0; t < count; t += kOutputTogether) {
-                const int together = std::min(kOutputTogether, count - t);
-                read_out(t, together);
-                for (int i = 0; i < together; ++i)
-                    std::copy_n(logits_.data() + static_cast<std::size_t>(i) * rounded_up(vocab_, kPanel), vocab_,
-                                logits + (first + (t + i) * batch) * vocab_);
+            for (int t = 0; t < count; ++t) {
+                output_.run(rows_.data() + t * stepper_.padded(), changed_[t], kernels(), stepper_.team());
+                std::copy_n(output_.logits(), vocab_, logits + (first + t * batch) * vocab_);
             }
         }
         write_state(state_out + n * dim_, stride);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/output.h"
 #include "engine/sampling.h"
 #include "engine/step.h"
 #include "weights/input_table.h"
@@ -75,22 +76,19 @@ class Model {
     void read_state(const float* state, std::size_t stride);
     void write_state(float* state, std::size_t stride) const;
     void advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute, std::size_t compute_stride);
-    void read_out(int first, int count);
 
     Unit unit_;
     int dim_, vocab_;
     Buffer<float> embedding_;  // [vocab, dim]
     std::vector<Layer> layers_;
-    PanelMatrix output_;
-    Buffer<float> bias_;  // [vocab, rounded up to a panel]
     std::unique_ptr<InputTable> table_;
 
     std::mutex busy_;  // guards the working memory below
     Stepper stepper_;
-    Buffer<float> state_;              // [S, padded]
-    Buffer<float> rows_;               // [kChunk, padded], outputs of the last layer
-    Buffer<std::int16_t> row_levels_;  // [kOutputTogether, padded], in int8
-    Buffer<float> logits_;             // [kOutputTogether, vocab rounded up to a panel]
+    OutputLayer output_;
+    Buffer<float> state_;  // [S, padded]
+    Buffer<float> rows_;   // [kChunk, padded], outputs of the last layer
+    int changed_[kChunk];  // how many leading elements of each row may differ from the row before
 };
 
 }  // namespace vcdeploy

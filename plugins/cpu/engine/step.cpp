@@ -96,6 +96,7 @@ float Stepper::step(const Layer& layer, const Input& input, const float* given_m
         const double logit = scheduler.logit(scheduler.of_state(h, kernels_), of_input());
         m = quantized ? kernels_.update_fraction(static_cast<float>(logit)) : scheduler.update_fraction(logit);
     }
+    changed_ = dim_;
     if (std::isnan(m)) {
         fill_with_nan(h, dim_);
         if (c) fill_with_nan(c, dim_);
@@ -108,6 +109,7 @@ float Stepper::step(const Layer& layer, const Input& input, const float* given_m
         extent = extent_of(m, dim_, softness_);
         soften(m, dim_, softness_, extent, e_.data());
     }
+    changed_ = extent.active;
     if (extent.active == 0) return m;
     if (!prepare(layer, input, extent, h)) {
         fill_with_nan(h, extent.active);

@@ -29,6 +29,9 @@ class Stepper {
     // NaN.
     float step(const Layer& layer, const Input& input, const float* given_m, float* h, float* c);
 
+    // The leading elements of the state that the last step may have changed.
+    int changed() const { return changed_; }
+
     // Floats per row of the state: D rounded up to a shell. Elements past D must be 0 and stay 0.
     std::size_t padded() const { return padded_; }
 
@@ -50,6 +53,7 @@ class Stepper {
     Buffer<std::int16_t> hbar_levels_, reset_levels_, input_levels_, row_levels_;
     Buffer<std::int32_t> counts_;
     Step step_{};
+    int changed_ = 0;
 };
 
 }  // namespace vcdeploy

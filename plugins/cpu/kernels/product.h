@@ -192,115 +192,96 @@ static inline void multiply_input(const Step& s, Part mine) {
         multiply<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.sums, kSize, s.counts);
 }
 
-// A block of output-layer panels times a block of tokens: each weight is widened once for all tokens, each element of h
-// is broadcast once for all panels. Every sum is the sum of the even columns plus that of the odd ones, whatever the
-// block size, so that a token's logits do not depend on the tokens it is computed with.
-template <int Panels, int Tokens, class Weight>
-static inline void output_block(const Weight* w, const OutputCall& call, int panel, int token) {
-    const std::size_t size = static_cast<std::size_t>(call.dim) * kPanel;
-    const float* h = call.h + token * call.h_stride;
+// S of the changed blocks of `Panels` panels, from the last block to the first. Within a block, even and odd columns are
+// summed apart.
+template <int Panels, class Weight>
+static inline void output_sums(const Weight* w, const OutputCall& call, int panel) {
+    const std::size_t size = static_cast<std::size_t>(call.dim) * kPanel, rows = rounded_up(call.count, kPanel);
     w += panel * size;
-    Rows sum[2][Panels][Tokens];
-    const auto add = [&](int j, Rows(&into)[Panels][Tokens]) {
+    Rows sum[2][Panels];
+    for (int block = output_blocks(call.changed) - 1; block >= 0; --block) {
+        float* S = call.sums + block * rows + panel * kPanel;
+        const int begin = block * kOutputBlock, end = begin + kOutputBlock < call.dim ? begin + kOutputBlock : call.dim;
 #pragma GCC unroll 8
         for (int p = 0; p < Panels; ++p) {
-            const Rows weights = widened(w + p * size + j * kPanel);
-#pragma GCC unroll 8
-            for (int t = 0; t < Tokens; ++t)
-                into[p][t] = multiply_add(all(h[t * call.h_stride + j]), weights, into[p][t]);
+            sum[0][p] = load(S + rows + p * kPanel);
+            sum[1][p] = all(0.0f);
         }
-    };
+        const auto add = [&](int j, Rows(&into)[Panels]) {
+            const Rows x = all(call.h[j]);
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-        for (int t = 0; t < Tokens; ++t) {
-            sum[0][p][t] = load(call.bias + (panel + p) * kPanel);
-            sum[1][p][t] = all(0.0f);
+            for (int p = 0; p < Panels; ++p) into[p] = multiply_add(x, widened(w + p * size + j * kPanel), into[p]);
+        };
+        int j = begin;
+        for (; j + 2 <= end; j += 2) {
+            add(j, sum[0]);
+            add(j + 1, sum[1]);
         }
-    int j = 0;
-    for (; j + 2 <= call.dim; j += 2) {
-        add(j, sum[0]);
-        add(j + 1, sum[1]);
+        if (j < end) add(j, sum[0]);
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) store(S + p * kPanel, sum[0][p] + sum[1][p]);
     }
-    if (j < call.dim) add(j, sum[0]);
-#pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-        for (int t = 0; t < Tokens; ++t)
-            store(call.logits + (token + t) * call.logits_stride + (panel + p) * kPanel, sum[0][p][t] + sum[1][p][t]);
+    for (int p = 0; p < Panels; ++p) {
+        const int at = (panel + p) * kPanel;
+        store(call.logits + at, load(call.sums + at) + load(call.bias + at));
+    }
 }
 
-// The same for int8 weights.
-template <int Panels, int Tokens>
-static inline void output_block(const PackedWeights& W, const OutputCall& call, const std::int32_t* totals, int panel,
-                                int token) {
+// The same for int8 weights, in exact integers.
+template <int Panels>
+static inline void output_counts(const PackedWeights& W, const OutputCall& call, int panel) {
     const std::size_t size = static_cast<std::size_t>(rounded_up(call.dim, 2)) * kPanel;
+    const std::size_t rows = rounded_up(call.count, kPanel);
     const auto* w = static_cast<const std::uint8_t*>(W.weights) + panel * size;
-    const Activations* x = call.levels + token;
-    Counts counts[Panels][Tokens];
+    Counts counts[Panels];
+    for (int block = output_blocks(call.changed) - 1; block >= 0; --block) {
+        std::int32_t* S = call.counts + block * rows + panel * kPanel;
+        const int begin = block * kOutputBlock, end = begin + kOutputBlock < call.dim ? begin + kOutputBlock : call.dim;
+        const Counts start = start_of(total_of(call.levels + begin, end - begin));
 #pragma GCC unroll 8
-    for (int t = 0; t < Tokens; ++t) {
-        const Counts start = start_of(totals[token + t]);
+        for (int p = 0; p < Panels; ++p) counts[p] = started(load(S + rows + p * kPanel), start);
+        for (int j = begin; j < end; j += 2)
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) counts[p][t] = start;
+            for (int p = 0; p < Panels; ++p)
+                counts[p] = multiply_add(column_pair(w + p * size + j * kPanel), call.levels + j, counts[p]);
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) store(S + p * kPanel, settled(counts[p]));
     }
-    for (int j = 0; j < call.dim; j += 2)
-#pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) {
-            const ColumnPair weights = column_pair(w + p * size + j * kPanel);
-#pragma GCC unroll 8
-            for (int t = 0; t < Tokens; ++t) counts[p][t] = multiply_add(weights, x[t].level + j, counts[p][t]);
-        }
-#pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-        for (int t = 0; t < Tokens; ++t) {
-            const int at = (panel + p) * kPanel;
-            const Rows value = load(W.scales + at) * all(x[t].unit);
-            store(call.logits + (token + t) * call.logits_stride + at,
-                  to_float(counts[p][t]) * value + load(call.bias + at));
-        }
+    for (int p = 0; p < Panels; ++p) {
+        const int at = (panel + p) * kPanel;
+        const Rows value = load(W.scales + at) * all(call.unit);
+        store(call.logits + at, whole_to_float(load(call.counts + at)) * value + load(call.bias + at));
+    }
 }
 
-// Calls block(panels, tokens, panel, token) over all panels of a part; the first two are compile-time constants.
+constexpr int kOutputPanels = 4;  // panels that share a pass over h
+
+// Calls block(panels, panel) for all panels of a part; the first is a compile-time constant.
 template <class Block>
-static inline void output_blocks(const OutputCall& call, Part mine, Block block) {
-    using One = std::integral_constant<int, 1>;
-    using Two = std::integral_constant<int, 2>;
-    using Together = std::integral_constant<int, kOutputTogether>;
-    const int panels = panels_of(call.count);
-    int token = 0;
-    for (; token + kOutputTogether <= call.tokens; token += kOutputTogether)
-        for (int panel = mine.member; panel < panels; panel += mine.members) block(One{}, Together{}, panel, token);
-    for (; token < call.tokens; ++token)
-        for (int panel = 2 * mine.member; panel < panels; panel += 2 * mine.members)
-            if (panel + 1 < panels)
-                block(Two{}, One{}, panel, token);
-            else
-                block(One{}, One{}, panel, token);
+static inline void by_panels(int count, Part mine, Block block) {
+    const int panels = panels_of(count);
+    for (int panel = kOutputPanels * mine.member; panel < panels; panel += kOutputPanels * mine.members) {
+        if (panel + kOutputPanels <= panels)
+            block(std::integral_constant<int, kOutputPanels>{}, panel);
+        else
+            for (int p = panel; p < panels; ++p) block(std::integral_constant<int, 1>{}, p);
+    }
 }
 
 template <class Weight>
-static void output_panels(const PackedWeights& W, const OutputCall& call, Part mine) {
-    output_blocks(call, mine, [&](auto panels, auto tokens, int panel, int token) {
-        output_block<panels, tokens>(static_cast<const Weight*>(W.weights), call, panel, token);
-    });
-}
-
-static void output_quantized(const PackedWeights& W, const OutputCall& call, Part mine) {
-    std::int32_t totals[kOutputTogether];
-    for (int t = 0; t < call.tokens; ++t) totals[t] = total_of(call.levels[t].level, call.dim);
-    output_blocks(call, mine, [&](auto panels, auto tokens, int panel, int token) {
-        output_block<panels, tokens>(W, call, totals, panel, token);
-    });
+static void output_floats(const PackedWeights& W, const OutputCall& call, Part mine) {
+    by_panels(call.count, mine,
+              [&](auto panels, int panel) { output_sums<panels>(static_cast<const Weight*>(W.weights), call, panel); });
 }
 
 static void output(const PackedWeights& W, const OutputCall& call, Part mine) {
     switch (W.precision) {
-        case Precision::f32: output_panels<float>(W, call, mine); break;
-        case Precision::f16: output_panels<Half>(W, call, mine); break;
-        case Precision::bf16: output_panels<Bfloat16>(W, call, mine); break;
-        case Precision::int8: output_quantized(W, call, mine); break;
+        case Precision::f32: output_floats<float>(W, call, mine); break;
+        case Precision::f16: output_floats<Half>(W, call, mine); break;
+        case Precision::bf16: output_floats<Bfloat16>(W, call, mine); break;
+        case Precision::int8:
+            by_panels(call.count, mine, [&](auto panels, int panel) { output_counts<panels>(W, call, panel); });
+            break;
     }
 }
 

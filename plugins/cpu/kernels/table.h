@@ -68,19 +68,21 @@ struct Part {
 
 using Phase = void (*)(const Step&, Part);
 
-constexpr int kOutputTogether = 3;  // tokens per pass over the output layer
+constexpr int kOutputBlock = 64;  // columns of the output layer whose sums are kept
+constexpr int output_blocks(int columns) { return (columns + kOutputBlock - 1) / kOutputBlock; }
 
-// logits = W h + bias for at most kOutputTogether tokens.
+// logits = W h + bias for one token, by sums over blocks of columns: S_b = S_{b+1} + W_b h_b (engine/output.h).
 struct OutputCall {
-    int tokens;
-    const float* h;  // [tokens, dim], rows h_stride apart
-    std::size_t h_stride;
-    const Activations* levels;  // [tokens], int8 only: h quantized
+    const float* h;              // [dim]
+    const std::int16_t* levels;  // [dim], h quantized, in int8
+    float unit;                  // value of a level
     int dim;
-    const float* bias;  // [count, rounded up to a panel]
-    int count;          // rows of W
-    float* logits;      // [tokens, count rounded up to a panel], rows logits_stride apart
-    std::size_t logits_stride;
+    int changed;           // columns up to which S is computed again
+    const float* bias;     // [count, rounded up to a panel]
+    int count;             // rows of W
+    float* sums;           // [blocks + 1][count, rounded up to a panel]: S
+    std::int32_t* counts;  // the same in int8
+    float* logits;         // [count, rounded up to a panel]
 };
 
 constexpr int kReadTogether = 128;  // floats: `sum` takes a multiple of this

@@ -151,10 +151,10 @@ static inline void store_whole(std::int16_t* p, Rows x) {
     const __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
     _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(both, 0xd8));
 }
-static inline Rows to_float(Counts x) {
-    const __m256i low = _mm256_sub_epi32(x.low, _mm256_slli_epi32(x.high, 8));
-    return {_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(x.high)};
-}
+// The sums themselves, after accumulation.
+static inline Counts settled(Counts x) { return {_mm256_sub_epi32(x.low, _mm256_slli_epi32(x.high, 8)), x.high}; }
+static inline Rows whole_to_float(Counts x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
+static inline Rows to_float(Counts x) { return whole_to_float(settled(x)); }
 
 // Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
 static inline void add_products(const float* a, const float* b, int n, double sum[16]) {

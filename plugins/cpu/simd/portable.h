@@ -192,13 +192,16 @@ static inline void store_whole(std::int16_t* p, Rows x) {
     store(whole, rounded(x));
     for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(whole[i]);
 }
-static inline Rows to_float(Counts x) {
+// The sums themselves, after accumulation.
+static inline Counts settled(Counts x) { return x; }
+static inline Rows whole_to_float(Counts x) {
     const auto four = [](FourCounts v) {
         return Four{static_cast<float>(v[0]), static_cast<float>(v[1]), static_cast<float>(v[2]),
                     static_cast<float>(v[3])};
     };
     return {four(x.a), four(x.b), four(x.c), four(x.d)};
 }
+static inline Rows to_float(Counts x) { return whole_to_float(settled(x)); }
 
 // Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
 static inline void add_products(const float* a, const float* b, int n, double sum[16]) {
