@@ -10,7 +10,8 @@ Activations are not counted: they stay in the L1 cache. A step reads per layer, 
 | onnxruntime bucketed | U and V up to the smallest multiple of 128 that covers the batch |
 | dense | all of W and R; in a sequence W once for all steps |
 
-plus the scheduler's vectors, the embedding and the output layer.
+plus the scheduler's vectors, the embedding and the output layer: whole, and in native, after the first step of a call,
+the blocks of columns up to a.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from vcdeploy.bench.engines import BUCKETED, CUSTOM_OP, PLUGIN, Engine
 from vcdeploy.cost import active, certain
 from vcdeploy.spec import PRECISIONS, UNITS
 
-PANEL, SPACING, BUCKET = 16, 64, 128  # plugins/cpu/weights/layout.h, input_table.h; export/bucketed.py
+# plugins/cpu: weights/layout.h, weights/input_table.h, kernels/table.h; vcdeploy/format/bucketed.py
+PANEL, SPACING, BLOCK, BUCKET = 16, 64, 64, 128
 
 
 class Traffic(NamedTuple):
@@ -40,7 +42,9 @@ def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, frac
     layers = config["layers"]
     vectors = 4 * D * (1 + (2 * layers if engine.variable else 0))  # embedding; u, v
     if engine.runtime == "native":
-        panels = -(-vocab // PANEL) * PANEL * D * size
+        changed = (-(-active(fractions, config)[..., -1] // BLOCK) * BLOCK).clip(max=D).mean()
+        columns = (D + (steps - 1) * changed) / steps
+        panels = -(-vocab // PANEL) * PANEL * columns * size
         return _prefixes(engine, config, vocab, fractions, (panels + vectors) * fractions.shape[1])
     output = 4 * vocab * D / steps
     if engine.form in (CUSTOM_OP, PLUGIN):

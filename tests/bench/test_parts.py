@@ -41,6 +41,7 @@ def test_bytes_of_weights_that_a_step_reads() -> None:
     # At m = 0.4 the mask reaches to 416, which is 26 panels or a bucket of 512; up to 402 it is 1.
     assert read("onnxruntime bucketed", 0.4) == 6 * 4 * 512**2 + 53 * vector
     assert read("native f32", 0.4) == 6 * 4 * 416**2 + (64 + 3) * vector
+    assert read("native f32", 0.4, steps=100) == 6 * 4 * 416**2 + 4 * 64 * (D + 99 * 448) / 100 + 3 * vector
     assert read("onnxruntime custom op", 0.4, steps=100) == 6 * 4 * 416**2 + 3.5 * vector
     # With a table: its row at column 384, and the columns of V past that.
     row, rest = 4 * 3 * 416, 3 * 416 * (416 - 384)
