@@ -43,7 +43,7 @@ def write_originals(folder: Path) -> None:
     ]  # fmt: skip
     for number, (unit, dim, layers, precision) in enumerate(kinds):
         torch.manual_seed(number)
-        network = scheduled(LanguageModel(unit, len(vocab), dim, layers, sharpness=0.5))
+        network = scheduled(LanguageModel(unit, len(vocab), dim, layers=layers, sharpness=0.5))
         config = {
             "unit": unit, "dim": dim, "layers": layers, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
             "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

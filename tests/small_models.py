@@ -43,7 +43,7 @@ def scheduled(untrained: Network) -> Network:
 def network(unit: str, layers: int, vocab: Vocabulary) -> LanguageModel:
     """An untrained network with large embeddings, so that m differs from symbol to symbol."""
     torch.manual_seed(6)
-    made = scheduled(LanguageModel(unit, len(vocab), D, layers, sharpness=2.0))
+    made = scheduled(LanguageModel(unit, len(vocab), D, layers=layers, sharpness=2.0))
     with torch.no_grad():
         made.embedding.weight.mul_(3)
     return made

@@ -21,7 +21,7 @@ def test_the_papers_equivalents() -> None:
 
 @pytest.mark.parametrize(("name", "unit"), [("rnn", RNN), ("gru", GRU), ("lstm", LSTM)])
 def test_dense_macs_are_the_products_pytorch_counts(name: str, unit: type[GRU]) -> None:
-    module, T, B = unit(16, 2).double(), 5, 3  # in float32 a fused LSTM would hide its products
+    module, T, B = unit(16, layers=2).double(), 5, 3  # in float32 a fused LSTM would hide its products
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(torch.randn(T, B, 16).double())
     counted = counter.get_total_flops() / 2 / (T * B)

@@ -151,7 +151,7 @@ def trained(tmp_path: Path) -> Path:
     """The folder of a run: a model of two layers whose m depends only on the symbol."""
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = scheduled(LanguageModel("vcgru", len(vocab), 24, 2, sharpness=0.6, initial_m=0.3))
+    model = scheduled(LanguageModel("vcgru", len(vocab), 24, layers=2, sharpness=0.6, initial_m=0.3))
     weights = model.state_dict()
     for name in ("layers.0.u", "layers.1.u", "layers.1.v"):
         weights[f"unit.{name}"].zero_()

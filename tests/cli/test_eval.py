@@ -50,7 +50,7 @@ def write(text: Path, tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
     def written(unit: str, layers: int = 1, precision: str = "f32", **more: Any) -> tuple[Path, Path]:
         corpus = corpora.load(str(text), **more)
         torch.manual_seed(6)
-        network = scheduled(LanguageModel(unit, len(corpus.vocab), D, layers, sharpness=SHARPNESS))
+        network = scheduled(LanguageModel(unit, len(corpus.vocab), D, layers=layers, sharpness=SHARPNESS))
         config = {
             "unit": unit, "dim": D, "layers": layers, "sharpness": SHARPNESS, "epsilon": 1e-3, "precision": "f32",
             "kind": corpus.kind, "buffer": corpus.vocab.buffer, "dropout": 0.0, "corpus": str(text),

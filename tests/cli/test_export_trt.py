@@ -27,7 +27,7 @@ ENGINE = {"libvcdeploy_tensorrt.so", "model.plan", "timing.cache"}
 def write_checkpoint(path: Path, unit: str = "vcgru") -> Path:
     torch.manual_seed(4)
     vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = scheduled(LanguageModel(unit, len(vocab), 16, 2, sharpness=0.6))
+    model = scheduled(LanguageModel(unit, len(vocab), 16, layers=2, sharpness=0.6))
     config = {
         "unit": unit, "dim": 16, "layers": 2, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

@@ -20,7 +20,7 @@ def make_checkpoint() -> MakeCheckpoint:
     def make(unit: str, dim: int = 40, layers: int = 2, sharpness: float = 0.7) -> Checkpoint:
         torch.manual_seed(dim + layers)
         vocab = Vocabulary(["\n", " ", *"abcdeé𝄞"])
-        model = scheduled(LanguageModel(unit, len(vocab), dim, layers, sharpness=sharpness))
+        model = scheduled(LanguageModel(unit, len(vocab), dim, layers=layers, sharpness=sharpness))
         config = {
             "unit": unit, "dim": dim, "layers": layers, "sharpness": sharpness, "epsilon": 1e-3, "precision": "f32",
             "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

@@ -26,7 +26,7 @@ class Classifier(nn.Module):
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.enter = nn.Linear(5, 24)
-        self.unit = scheduled(VARIABLE[unit](24, 2, sharpness=0.8, epsilon=2e-3))
+        self.unit = scheduled(VARIABLE[unit](24, layers=2, sharpness=0.8, epsilon=2e-3))
         self.leave = nn.Linear(24, 4)
 
     def forward(self, readings: Tensor) -> tuple[Tensor, Tensor]:

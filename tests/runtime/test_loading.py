@@ -42,7 +42,7 @@ def need(backend: str) -> None:
 
 def untrained(unit: str, layers: int = 2, vocab: Vocabulary = VOCAB) -> Checkpoint:
     torch.manual_seed(5)
-    network = scheduled(LanguageModel(unit, len(vocab), D, layers, sharpness=SHARPNESS))
+    network = scheduled(LanguageModel(unit, len(vocab), D, layers=layers, sharpness=SHARPNESS))
     config = {
         "unit": unit, "dim": D, "layers": layers, "sharpness": SHARPNESS, "epsilon": 1e-3, "precision": "f32",
         "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",

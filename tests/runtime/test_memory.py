@@ -41,7 +41,7 @@ print(json.dumps([peak, held, model.runner.weight_bytes, model.runner.table_byte
 
 def write(path: Path, dim: int, precision: str, layers: int = 1) -> Path:
     torch.manual_seed(0)
-    network = scheduled(LanguageModel("vcgru", len(VOCAB), dim, layers))
+    network = scheduled(LanguageModel("vcgru", len(VOCAB), dim, layers=layers))
     config = {
         "unit": "vcgru", "dim": dim, "layers": layers, "sharpness": 1.0, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

@@ -28,7 +28,7 @@ D, SHARPNESS, EPSILON = 24, 0.5, 1e-3
 def trained(unit: str, layers: int = 2) -> tuple[Checkpoint, TorchModel]:
     """A checkpoint, and the same model in PyTorch in double precision."""
     torch.manual_seed(0)
-    model = scheduled(LanguageModel(unit, len(VOCAB), D, layers, sharpness=SHARPNESS, epsilon=EPSILON))
+    model = scheduled(LanguageModel(unit, len(VOCAB), D, layers=layers, sharpness=SHARPNESS, epsilon=EPSILON))
     config = {"unit": unit, "dim": D, "layers": layers, "sharpness": SHARPNESS, "epsilon": EPSILON}
     weights = {name: each.clone() for name, each in model.state_dict().items()}
     return Checkpoint(config, VOCAB, weights, {}, {}), TorchModel(model.double(), VOCAB)

@@ -32,7 +32,7 @@ UNITS = ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"]
 def checkpoint(unit: str, vocab: Vocabulary | None = None) -> Checkpoint:
     torch.manual_seed(2)
     vocab = vocab or Vocabulary(["\n", " ", *"abcdeé"])
-    model = scheduled(LanguageModel(unit, len(vocab), 24, 2, sharpness=0.5))
+    model = scheduled(LanguageModel(unit, len(vocab), 24, layers=2, sharpness=0.5))
     config = {
         "unit": unit, "dim": 24, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
         "kind": vocab.kind, "buffer": vocab.buffer, "dropout": 0.0, "corpus": "demo",

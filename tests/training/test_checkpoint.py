@@ -22,7 +22,7 @@ from vcdeploy.vocabulary import Vocabulary
 
 def make(dim: int = 8, seed: int = 0) -> Checkpoint:
     torch.manual_seed(seed)
-    model = LanguageModel("vcgru", 5, dim, 2, sharpness=0.3)
+    model = LanguageModel("vcgru", 5, dim, layers=2, sharpness=0.3)
     config = {
         "unit": "vcgru", "dim": dim, "layers": 2, "sharpness": 0.3, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
@@ -48,7 +48,7 @@ def test_round_trip_keeps_every_bit(tmp_path: Path) -> None:
         assert all(torch.equal(one[name], other[name]) for name in one)
     model = loaded.build()
     assert model.sharpness == 0.3
-    assert all(torch.equal(each, saved.model[name]) for name, each in model.state_dict().items())
+    assert all(torch.equal(each, saved.model[name]) for name, each in model.named_parameters())
     assert os.listdir(tmp_path) == ["last.safetensors"]
 
 

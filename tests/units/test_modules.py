@@ -17,7 +17,7 @@ ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
 @pytest.mark.parametrize("layers", [1, 3])
 def test_state_carries_a_sequence_over(unit: type[VCGRU], layers: int) -> None:
     torch.manual_seed(0)
-    module = unit(11, layers, sharpness=0.7).double()
+    module = unit(11, layers=layers, sharpness=0.7).double()
     x = torch.randn(6, 2, 11, dtype=torch.float64)
     y, state, m = module(x)
     assert y.shape == (6, 2, 11)
@@ -31,7 +31,7 @@ def test_state_carries_a_sequence_over(unit: type[VCGRU], layers: int) -> None:
 
 def test_layers_feed_each_other_and_stack_h_then_c() -> None:
     torch.manual_seed(0)
-    module = scheduled(VCLSTM(5, 2)).double()
+    module = scheduled(VCLSTM(5, layers=2)).double()
     x = torch.randn(3, 2, 5, dtype=torch.float64)
     y, state, m = module(x)
     zeros = torch.zeros(2, 5, dtype=torch.float64)
@@ -49,7 +49,7 @@ def test_layers_feed_each_other_and_stack_h_then_c() -> None:
 @pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM])
 def test_gradcheck_of_every_module(unit: type[VCGRU | GRU]) -> None:
     torch.manual_seed(1)
-    module = unit(4, 2).double()
+    module = unit(4, layers=2).double()
     x = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
     state = torch.randn(2 * module.spec.state_rows, 2, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda *given: module(*given), (x, state, *()))
@@ -94,7 +94,7 @@ def test_crnn_without_boundaries_says_so() -> None:
 @pytest.mark.parametrize("unit", [RNN, GRU, LSTM])
 def test_baselines_are_pytorchs_own_units(unit: type[RNN | GRU | LSTM]) -> None:
     torch.manual_seed(0)
-    module = unit(5, 2)
+    module = unit(5, layers=2)
     own = unit.cell(5, 5, num_layers=2, bias=False)
     for index, layer in enumerate(module.layers):
         for name in ("weight_ih", "weight_hh"):
@@ -113,7 +113,7 @@ def test_baselines_are_pytorchs_own_units(unit: type[RNN | GRU | LSTM]) -> None:
 def test_language_model_of_every_unit(unit: str) -> None:
     torch.manual_seed(0)
     layers = 1 if unit == "crnn" else 2
-    model = scheduled(LanguageModel(unit, 9, 8, layers, dropout=0.3))
+    model = scheduled(LanguageModel(unit, 9, 8, layers=layers, dropout=0.3))
     tokens = torch.randint(0, 9, (5, 3))
     boundaries = tokens == 0
     logits, state, m = model.train()(tokens, None, boundaries)
@@ -148,7 +148,7 @@ def test_sharpness_of_the_model_is_the_units() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
 def test_a_new_scheduler_gives_every_step_the_initial_m(share: float) -> None:
-    unit = VCGRU(64, 2, initial_m=share)
+    unit = VCGRU(64, layers=2, initial_m=share)
     y, _, m = unit(torch.randn(10, 20, 64))
     torch.testing.assert_close(m, torch.full_like(m, share))  # sigmoid and logit in float32
     y.square().mean().backward()

@@ -33,7 +33,8 @@ class Checkpoint:
     """The content of a checkpoint file.
 
     config: the model's description (unit, dim, layers, sharpness, epsilon, kind, buffer, …), as in an exported file.
-    model: weights by name. training: the other tensors needed to resume (empty in `best`).
+    model: weights by name; a state_dict's sharpness and epsilon are kept in config only. training: the other tensors
+    needed to resume (empty in `best`).
     """
 
     config: dict[str, Any]
@@ -41,6 +42,19 @@ class Checkpoint:
     model: dict[str, Tensor]
     training: dict[str, Tensor]
     progress: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Drop what a unit's state_dict repeats of the description, after comparing it."""
+        repeated = self.model.get("unit._extra_state")
+        if repeated is None:
+            return
+        told = [self.config.get(key) for key in ("sharpness", "epsilon")]
+        if repeated.shape != (2,) or repeated.tolist() != told:
+            raise VcdeployError(
+                f"the weights were saved with sharpness and epsilon {repeated.flatten()[:2].tolist()}, but the "
+                f"checkpoint's description has {str(told)[:80]}: describe the model as it is"
+            )
+        self.model = {name: each for name, each in self.model.items() if each is not repeated}
 
     def build(self) -> LanguageModel:
         """Build the model with its weights, in eval mode."""
@@ -54,7 +68,7 @@ class Checkpoint:
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
         """The weights in float32, by PyTorch name."""
-        return {name: each.float().numpy() for name, each in self.build().state_dict().items()}
+        return {name: each.detach().float().numpy() for name, each in self.build().named_parameters()}
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:

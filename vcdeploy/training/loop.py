@@ -65,7 +65,7 @@ class Trainer:
             config.unit,
             len(corpus.vocab),
             config.dim,
-            config.layers,
+            layers=config.layers,
             dropout=config.dropout,
             epsilon=config.epsilon,
             initial_m=config.initial_m,

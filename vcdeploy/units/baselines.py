@@ -4,13 +4,14 @@ They have the interface of the variable units (vcdeploy.units.variable) and repo
 Like the variable units they have no biases; the first layer's bias would be redundant with the embedding.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vcdeploy.spec import UNITS, Unit
+from vcdeploy.units.arguments import refuse_positional
 
 
 class DenseUnit(nn.Module):
@@ -20,8 +21,9 @@ class DenseUnit(nn.Module):
     cell: ClassVar[type[nn.RNN | nn.GRU | nn.LSTM]]
     has_scheduler: ClassVar[bool] = False
 
-    def __init__(self, dim: int, layers: int = 1, *, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, *others: NoReturn, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
+        refuse_positional(type(self).__name__, dim, others)
         self.dim = dim
         self.layers = nn.ModuleList(self.cell(dim, dim, bias=False) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)

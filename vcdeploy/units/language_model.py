@@ -22,8 +22,8 @@ class LanguageModel(nn.Module):
         unit: str,
         vocab_size: int,
         dim: int,
-        layers: int = 1,
         *,
+        layers: int = 1,
         dropout: float = 0.0,
         sharpness: float = 1.0,
         epsilon: float = 1e-3,
@@ -35,9 +35,11 @@ class LanguageModel(nn.Module):
             raise ValueError(f"no unit {unit!r}: choose from {', '.join(MODULES)}")
         self.unit: VariableUnit | DenseUnit | CRNN
         if issubclass(module, VariableUnit):
-            self.unit = module(dim, layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_m=initial_m)
+            self.unit = module(
+                dim, layers=layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_m=initial_m
+            )
         elif issubclass(module, DenseUnit):
-            self.unit = module(dim, layers, dropout=dropout)
+            self.unit = module(dim, layers=layers, dropout=dropout)
         else:
             if layers != 1:
                 raise ValueError(f"crnn has one fast and one slow layer: layers must be 1, not {layers}")

@@ -1,6 +1,8 @@
 """VCRNN, VCGRU and VCLSTM as modules for any network: stacks of layers, each with its own scheduler."""
 
-from typing import Any, ClassVar
+import math
+import warnings
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from vcdeploy import kernels
 from vcdeploy.format.functions import op_attributes
 from vcdeploy.spec import UNITS, Unit
+from vcdeploy.units.arguments import refuse_positional
 
 
 class VariableLayer(nn.Module):
@@ -51,11 +54,20 @@ def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float
     )
 
 
+def _check_mask(sharpness: float, epsilon: float) -> None:
+    if not 0 < sharpness < math.inf or not 0 < epsilon < 0.5:
+        raise ValueError(f"sharpness must be above 0 ({sharpness}), epsilon between 0 and 0.5 ({epsilon})")
+
+
 class VariableUnit(nn.Module):
     """Base class of the three units: layers, states in one tensor, the sharpness of the mask.
 
+    The state_dict has sharpness and epsilon (`_extra_state`, float64 [2]), since weights compute something else with
+    other values. Loading one sets both, with a warning if they change. A state_dict without them leaves them as they
+    are.
+
     Args:
-        dim: D, the dimensions of inputs and state.
+        dim: D, the dimensions of inputs and state. The other arguments are keyword-only.
         layers: Number of layers.
         dropout: Between layers, in training only.
         sharpness: Slope of the mask.
@@ -69,21 +81,20 @@ class VariableUnit(nn.Module):
     def __init__(
         self,
         dim: int,
+        *others: NoReturn,
         layers: int = 1,
-        *,
         dropout: float = 0.0,
         sharpness: float = 1.0,
         epsilon: float = 1e-3,
         initial_m: float = 0.5,
     ) -> None:
         super().__init__()
+        refuse_positional(type(self).__name__, dim, others)
         if dim < 1 or layers < 1:
             raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
-        if sharpness <= 0 or not 0 < epsilon < 0.5 or not 0 < initial_m < 1:
-            raise ValueError(
-                f"sharpness must be above 0 ({sharpness}), epsilon between 0 and 0.5 ({epsilon}), "
-                f"initial_m between 0 and 1 ({initial_m})"
-            )
+        _check_mask(sharpness, epsilon)
+        if not 0 < initial_m < 1:
+            raise ValueError(f"initial_m must be between 0 and 1, not {initial_m}")
         self.dim, self.sharpness, self.epsilon = dim, sharpness, epsilon
         self.layers = nn.ModuleList(VariableLayer(dim, len(self.spec.gates), initial_m) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
@@ -133,6 +144,33 @@ class VariableUnit(nn.Module):
         inputs = (x, h, layer.U, layer.V, layer.u, layer.v, layer.b, *more)
         y, h, m, *more = run_op(self.spec, inputs, self.sharpness, self.epsilon)
         return y, [h, *more], m
+
+    def get_extra_state(self) -> Tensor:
+        """Sharpness and epsilon. A tensor of its own rather than a buffer: `half()` must not round it, and neither
+        exported programs nor DistributedDataParallel need it."""
+        return torch.tensor([self.sharpness, self.epsilon], dtype=torch.float64, device="cpu")
+
+    def set_extra_state(self, state: Tensor) -> None:
+        if state.shape != (2,):
+            raise ValueError(f"the state_dict's sharpness and epsilon must have the shape [2], not {list(state.shape)}")
+        if torch.equal(self.get_extra_state().to(state.dtype), state.cpu()):  # also if a narrower type has rounded them
+            return
+        sharpness, epsilon = state.tolist()
+        _check_mask(sharpness, epsilon)
+        warnings.warn(
+            f"this {type(self).__name__} has sharpness {self.sharpness:g} and epsilon {self.epsilon:g}, but the "
+            f"state_dict has {sharpness:g} and {epsilon:g}. Using the state_dict's, which its weights belong to. "
+            "To avoid this warning construct the unit with them; to override them set them after loading.",
+            stacklevel=2,
+        )
+        self.sharpness, self.epsilon = sharpness, epsilon
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: list[str], *more: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *more)
+        if f"{prefix}_extra_state" in missing:  # an older state_dict, or one converted from a file
+            missing.remove(f"{prefix}_extra_state")
 
     def extra_repr(self) -> str:
         return f"{self.dim}, sharpness={self.sharpness}, epsilon={self.epsilon}"

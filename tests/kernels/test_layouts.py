@@ -1,0 +1,139 @@
+"""The ops on transposed, sliced, expanded and empty inputs: opcheck, torch.compile, torch.export and AOTInductor."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from cases import EPSILON, GATES, REFERENCE, Case
+from torch import Tensor, nn
+
+from vcdeploy.kernels import OPS, native
+
+# PyTorch's compilers use PyTorch's own deprecated functions.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+]
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def transposed(tensor: Tensor) -> Tensor:
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def sliced(tensor: Tensor) -> Tensor:
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+def expanded(tensor: Tensor) -> Tensor:
+    return tensor[:1].expand(tensor.shape)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"transposed": transposed, "sliced": sliced, "expanded": expanded}
+
+
+def inputs_of(unit: str, dtype: torch.dtype, layout: str) -> list[Tensor]:
+    plain = Case(unit, 3, 0 if layout == "empty" else 2, 7, "ragged", 1.0).inputs(dtype)
+    if layout == "empty":
+        return plain
+    made = [LAYOUTS[layout](each) for each in plain]
+    assert not any(each.is_contiguous() for each in made[:4])
+    return made
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "empty"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("unit", GATES)
+def test_opcheck(unit: str, dtype: torch.dtype, layout: str) -> None:
+    inputs = [each.detach().requires_grad_() for each in inputs_of(unit, dtype, layout)]
+    torch.library.opcheck(OPS[unit].default, (*inputs, 1.0, EPSILON))
+
+
+@pytest.mark.parametrize("layout", ["transposed", "empty"])
+@pytest.mark.parametrize("unit", GATES)
+def test_opcheck_of_the_inner_ops(unit: str, layout: str) -> None:
+    inputs = inputs_of(unit, torch.float64, layout)
+    forward, backward = (getattr(torch.ops.vcdeploy, f"{unit}_{each}").default for each in ("forward", "backward"))
+    torch.library.opcheck(forward, (*inputs, 1.0, EPSILON, False))
+    # Kept gates are written only where they are active: the rest is unspecified, and cannot be compared. The unit's op,
+    # which keeps them, compares everything else.
+    all_but_values = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(forward, (*inputs, 1.0, EPSILON, True), test_utils=all_but_values)
+    *outputs, gates = forward(*inputs, 1.0, EPSILON, True)
+    d = [LAYOUTS.get(layout, torch.clone)(torch.randn_like(each)) for each in outputs]
+    torch.library.opcheck(backward, (*d, *inputs, outputs[0], outputs[2], gates, 1.0, EPSILON))
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_outputs_are_contiguous_on_the_path_of_pytorch(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "FAULT", "switched off")
+    inputs = [each.detach().requires_grad_() for each in inputs_of(unit, torch.float64, "transposed")]
+    torch.library.opcheck(OPS[unit].default, (*inputs, 1.0, EPSILON))
+    outputs = OPS[unit](*inputs, 1.0, EPSILON)
+    assert all(each.is_contiguous() for each in outputs)
+
+
+class EveryCase(nn.Module):
+    """Every unit on every layout and type. The elementwise operation after the op is what reads its strides."""
+
+    names: tuple[str, ...] = tuple(unit for unit in GATES for _ in DTYPES for _ in LAYOUTS)
+
+    def forward(self, cases: list[list[Tensor]]) -> list[Tensor]:
+        return [
+            each.transpose(0, -1) + 1
+            for unit, inputs in zip(self.names, cases, strict=True)
+            for each in OPS[unit](*inputs, 1.0, EPSILON)
+        ]
+
+
+def every_case() -> list[list[Tensor]]:
+    return [inputs_of(unit, dtype, layout) for unit in GATES for dtype in DTYPES for layout in LAYOUTS]
+
+
+def test_export_and_aotinductor(tmp_path: Path) -> None:
+    cases = every_case()
+    wanted = EveryCase()(cases)
+    program = torch.export.export(EveryCase(), (cases,))
+    package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "all.pt2"))
+    for run in (program.module(), torch._inductor.aoti_load_package(package)):
+        for one, other in zip(run(cases), wanted, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_compile() -> None:
+    """With its default backend, forward and backward."""
+    cases = [[each.detach().requires_grad_() for each in inputs] for inputs in every_case()]
+    leaves = [each for inputs in cases for each in inputs]
+    results = []
+    for run in (EveryCase(), torch.compile(EveryCase(), fullgraph=True)):
+        made = run(cases)
+        results.append([*made, *torch.autograd.grad([each.sum() for each in made], leaves)])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("unit", GATES)
+def test_other_shapes_are_refused_eagerly_and_while_tracing(unit: str) -> None:
+    """Some of them the reference would broadcast, into outputs of a shape that the compilers do not expect."""
+    inputs = Case(unit, 3, 2, 7, "ragged", 1.0).inputs()
+    wrong = {"X": inputs[0][:0], "H0": inputs[1][:1], "V": inputs[3][1:], "u": inputs[4][:1], "b": inputs[6][0]}
+    if unit == "vclstm":
+        wrong["C0"] = inputs[7][:1]
+    names = ["X", "H0", "U", "V", "u", "v", "b", "C0"]
+    for name, tensor in wrong.items():
+        given = [tensor if each == name else old for each, old in zip(names, inputs, strict=False)]
+        for kind in (given, [each.to("meta") for each in given]):
+            with pytest.raises(RuntimeError, match=f"{unit} takes {name} of shape"):
+                OPS[unit](*kind, 1.0, EPSILON)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("unit", GATES)
+def test_values_are_the_references(unit: str, layout: str) -> None:
+    inputs = inputs_of(unit, torch.float64, layout)
+    for one, other in zip(OPS[unit](*inputs, 1.0, EPSILON), REFERENCE[unit](*inputs, 1.0, EPSILON), strict=True):
+        # Sums of 2D = 14 products in another order over T = 3 steps, amplified by the slope of the mask, D/4.
+        assert (one - other).abs().max() <= torch.finfo(torch.float64).eps * 3 * 14 * (1 + 7 / 4)
