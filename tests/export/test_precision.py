@@ -10,8 +10,7 @@ from stored import stored_weights
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
-from vcdeploy.format.nodes import Nodes
-from vcdeploy.format.precision import Weights
+from vcdeploy.format.precision import packed
 from vcdeploy.spec import PRECISIONS
 from vcdeploy.training.checkpoint import Checkpoint
 
@@ -58,20 +57,16 @@ def test_bf16_rounds_as_pytorch_does() -> None:
     draw = np.random.default_rng(0)
     array = (draw.standard_normal((64, 64)) * 10.0 ** draw.integers(-30, 30, (64, 64))).astype(np.float32)
     array[0, :4] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, -0.0, 2.0**-130]  # ties to even, both ways; -0; a subnormal
-    weights = Weights(Nodes(), "bf16")
-    weights.add("W", array)
     wanted = torch.from_numpy(array).bfloat16().view(torch.int16).numpy()
-    assert weights.initializers[0].raw_data == wanted.astype("<i2").tobytes()
+    assert dict(packed("W", array, "bf16"))["W"].tobytes() == wanted.tobytes()
 
 
 def test_a_row_of_zeros_survives_int8() -> None:
     array = np.zeros((2, 3), np.float32)
     array[1] = [1, -2, 0.5]
-    weights = Weights(Nodes(), "int8")
-    weights.add("W", array)
-    quantised, scale = weights.initializers
-    assert np.frombuffer(quantised.raw_data, np.int8).tolist() == [0, 0, 0, 64, -127, 32]
-    assert np.isfinite(np.frombuffer(scale.raw_data, np.float32)).all()
+    (_, quantised), (_, scale) = packed("W", array, "int8")
+    assert quantised.tolist() == [[0, 0, 0], [64, -127, 32]]
+    assert np.isfinite(scale).all()
 
 
 def test_weights_beyond_f16(make_checkpoint: MakeCheckpoint) -> None:

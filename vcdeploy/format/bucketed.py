@@ -5,6 +5,8 @@ dimensions of every sequence in the batch; only that prefix of the weights is mu
 once; a runtime that folds constants, as ONNX Runtime does, creates the prefixes at load, one copy per bucket.
 """
 
+from typing import Any
+
 import numpy as np
 
 from vcdeploy.format.nodes import Nodes
@@ -76,7 +78,7 @@ def bucketed_layer(
             return bucket(into, sizes[0])
         half = len(sizes) // 2
         fits = into.add("LessOrEqual", active, into.constant(sizes[half - 1], np.float32))
-        branches = {}
+        branches: dict[str, Any] = {}
         for side, part in (("then", sizes[:half]), ("else", sizes[half:])):
             branch = Nodes(f"{name}.{path}{side}_")
             outputs = choose(branch, part, active, f"{path}{side}.")

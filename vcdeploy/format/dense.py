@@ -9,6 +9,8 @@ In both, a GRU's z keeps the old state: h' = (1 - z) ⊙ n + z ⊙ h. PyTorch ap
 product, which is linear_before_reset = 1.
 """
 
+from typing import Any
+
 import numpy as np
 
 from vcdeploy.format.nodes import Nodes
@@ -29,7 +31,7 @@ def dense_layer(
     """Add one layer over x [T, B, D]; returns y and the final state. State rows are h (and c), each [1, B, D]."""
     W, R = (weights.whole(f"{name}.{part}") for part in ("W", "R"))
     after = [f"{name}.{part}" for part in ("H", "C")[: len(state)]]
-    attributes = {"hidden_size": dim, **({"linear_before_reset": 1} if unit == "gru" else {})}
+    attributes: dict[str, Any] = {"hidden_size": dim, **({"linear_before_reset": 1} if unit == "gru" else {})}
     # No biases and no sequence lengths: two inputs are left out.
     (with_directions, *_) = nodes.add_many(
         unit.upper(), x, W, R, "", "", *state, outputs=[f"{name}.Y.directions", *after], name=name, **attributes

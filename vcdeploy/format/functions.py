@@ -3,15 +3,19 @@
 A model that contains them needs no library; a runtime with a kernel for the op uses the kernel instead.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from __future__ import annotations
 
-from onnx import FunctionProto, ModelProto, NodeProto, checker, helper, shape_inference
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from vcdeploy.errors import VcdeployError
+from vcdeploy.format import wire
 from vcdeploy.format.nodes import Nodes
 from vcdeploy.format.steps import Int8, Matrix, Scheduler, advance, weights_of_step
 from vcdeploy.spec import UNITS, VARIABLE_UNITS
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 DOMAIN = "vcdeploy"
 OP_VERSION = 1
@@ -36,16 +40,19 @@ def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -
     TensorRT's parser prefers a plugin to the function only if plugin_version and plugin_namespace are both present.
     """
     attributes = {
-        "sharpness": sharpness,
-        "epsilon": epsilon,
+        "sharpness": float(sharpness),
+        "epsilon": float(epsilon),
         "plugin_version": "1",
         "plugin_namespace": "",
     }
     return attributes if levels is None else {**attributes, LEVELS: levels}
 
 
-def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
-    """The function body of one op type, for the given opset. rounded: for nodes with the attribute LEVELS."""
+def function(op: str, opset: int, rounded: bool = False) -> bytes:
+    """The function body of one op type, for the given opset, as the bytes of a FunctionProto.
+
+    rounded: for nodes with the attribute LEVELS.
+    """
     unit = OPS[op]
     before = Nodes()
     sharpness, epsilon = before.function_attribute("sharpness"), before.function_attribute("epsilon")
@@ -65,16 +72,16 @@ def function(op: str, opset: int, rounded: bool = False) -> FunctionProto:
     final = [part.upper() for part in state]
     before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=step, num_scan_inputs=1)
     defaults = {name: value for name, value in op_attributes(0, 0).items() if name.startswith("plugin")}
-    return helper.make_function(
+    return wire.function(
         DOMAIN,
         op,
         op_inputs(unit),
         op_outputs(unit),
         before.nodes,
-        [helper.make_opsetid("", opset)],
+        opset,
         attributes=["sharpness", "epsilon", *([LEVELS] if rounded else [])],
-        attribute_protos=[helper.make_attribute(name, value) for name, value in defaults.items()],
-        doc_string=f"{op} over a sequence, computed densely: docs/design.md, section 1, of vcdeploy.",
+        defaults=[wire.attribute(name, value) for name, value in defaults.items()],
+        doc=f"{op} over a sequence, computed densely: docs/design.md, section 1, of vcdeploy.",
     )
 
 
@@ -86,6 +93,8 @@ def attach_functions(model: ModelProto) -> ModelProto:
     Examples:
         >>> onnx.save(attach_functions(program.model_proto), "network.onnx")
     """
+    from onnx import FunctionProto, helper
+
     used = used_ops(model)
     if not used:
         raise VcdeployError(
@@ -111,7 +120,8 @@ def attach_functions(model: ModelProto) -> ModelProto:
     if DOMAIN not in (each.domain for each in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DOMAIN, OP_VERSION))
     present = {each.name for each in model.functions if each.domain == DOMAIN}
-    model.functions.extend(function(op, opset, _rounds(model, op)) for op in sorted(used - present))
+    bodies = (function(op, opset, _rounds(model, op)) for op in sorted(used - present))
+    model.functions.extend(FunctionProto.FromString(body) for body in bodies)
     model.ir_version = max(model.ir_version, 9)  # the first IR version with default attributes of functions
     return model
 
@@ -158,5 +168,7 @@ def _own(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 def check(model: ModelProto) -> None:
     """Run onnx's full checker and strict shape inference."""
+    from onnx import checker, shape_inference
+
     checker.check_model(model, full_check=True)
     shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)

@@ -9,6 +9,8 @@ from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 EXPORT_AGAIN = "export it again with `vcdeploy export`"
+LONGEST_CONFIG, LONGEST_VOCABULARY = 2**20, 2**24  # characters; parsed JSON takes many times its text
+LARGEST = 2**31 - 1  # of dim and layers
 
 
 def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -18,19 +20,21 @@ def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
             f"{name} is an ONNX file, but not a vcdeploy model: its metadata lacks vcdeploy.config or vcdeploy.vocab. "
             "Run other models with ONNX Runtime directly."
         )
+    _check_length(metadata, "vcdeploy.config", LONGEST_CONFIG, name)
+    _check_length(metadata, "vcdeploy.vocab", LONGEST_VOCABULARY, name)
     try:
         config = json.loads(metadata["vcdeploy.config"])
         unit = UNITS.get(config["unit"])
         sound = (
             unit is not None
             and unit.exports
-            and all(type(config[key]) is int and config[key] > 0 for key in ("dim", "layers"))
+            and all(type(config[key]) is int and 0 < config[key] <= LARGEST for key in ("dim", "layers"))
         )
         if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():
             raise ValueError(f"{metadata['vcdeploy.config'][:200]}")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise VcdeployError(
-            f"the vcdeploy.config of {name} is incomplete or invalid ({error}): {EXPORT_AGAIN}"
+            f"the vcdeploy.config of {name} is incomplete or invalid ({brief(error)}): {EXPORT_AGAIN}"
         ) from error
     return dict(config)
 
@@ -43,4 +47,17 @@ def read_vocabulary(metadata: Mapping[str, str], config: Mapping[str, Any], name
             raise ValueError("it is not a list of strings")
         return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
     except (TypeError, ValueError, RecursionError, VcdeployError) as error:
-        raise VcdeployError(f"the vcdeploy.vocab of {name} is invalid ({error}): {EXPORT_AGAIN}") from error
+        raise VcdeployError(f"the vcdeploy.vocab of {name} is invalid ({brief(error)}): {EXPORT_AGAIN}") from error
+
+
+def _check_length(metadata: Mapping[str, str], key: str, most: int, name: str) -> None:
+    if len(metadata[key]) > most:
+        raise VcdeployError(
+            f"the {key} of {name} has {len(metadata[key]):,} characters, more than {most:,}: {EXPORT_AGAIN}"
+        )
+
+
+def brief(error: object) -> str:
+    """The beginning of an error's message, which may quote a file."""
+    said = str(error)
+    return said if len(said) <= 300 else f"{said[:300]}…"

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
-from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper, numpy_helper
+
+from vcdeploy.format import wire
 
 
 class Nodes:
-    """A growing list of nodes. `prefix` keeps the names of nested graphs distinct, as ONNX requires."""
+    """A growing list of nodes, each the bytes of a NodeProto.
+
+    `prefix` keeps the names of nested graphs distinct, as ONNX requires.
+    """
 
     def __init__(self, prefix: str = "") -> None:
-        self.nodes: list[NodeProto] = []
+        self.nodes: list[bytes] = []
         self.prefix = prefix
 
     def fresh(self, stem: str) -> str:
@@ -23,9 +26,12 @@ class Nodes:
         """Add a node with one output; returns the output's name."""
         return self.add_many(op, *inputs, outputs=[output or self.fresh(op)], **attributes)[0]
 
-    def add_many(self, op: str, *inputs: str, outputs: Sequence[str], **attributes: Any) -> Sequence[str]:
+    def add_many(
+        self, op: str, *inputs: str, outputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any
+    ) -> Sequence[str]:
         """Add a node with several outputs; returns their names."""
-        self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
+        encoded = (wire.attribute(key, attributes[key]) for key in sorted(attributes))
+        self.nodes.append(wire.node(op, inputs, outputs, name, domain, encoded))
         return outputs
 
     def split(self, value: str, parts: int, axis: int) -> list[str]:
@@ -34,16 +40,15 @@ class Nodes:
         return list(self.add_many("Split", value, outputs=names, axis=axis, num_outputs=parts))
 
     def constant(self, value: ArrayLike, dtype: DTypeLike) -> str:
-        return self.add("Constant", value=numpy_helper.from_array(np.asarray(value, dtype)))
+        return self.add("Constant", value=wire.constant(value, dtype))
 
     def function_attribute(self, name: str, whole: bool = False) -> str:
         """Inside a function: the float (or integer, with `whole`) attribute `name` of the calling node."""
-        output = self.add("Constant")
-        kind, place = (AttributeProto.INT, "value_int") if whole else (AttributeProto.FLOAT, "value_float")
-        self.nodes[-1].attribute.append(AttributeProto(name=place, type=kind, ref_attr_name=name))
+        output = self.fresh("Constant")
+        place = wire.reference("value_int" if whole else "value_float", name, whole)
+        self.nodes.append(wire.node("Constant", [], [output], "", "", [place]))
         return output
 
-    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:
+    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> wire.Graph:
         """A nested graph of these nodes; the types of its inputs and outputs are inferred where it is used."""
-        before, after = ([ValueInfoProto(name=each) for each in names] for names in (inputs, outputs))
-        return helper.make_graph(self.nodes, name, before, after)
+        return wire.graph(self.nodes, name, map(wire.value, inputs), map(wire.value, outputs))

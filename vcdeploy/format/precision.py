@@ -6,16 +6,21 @@ u, v, b would shift m, which is multiplied by D. int8 has one scale per row: `la
 format/steps.py).
 """
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.nodes import Nodes
-from vcdeploy.spec import INT8_LEVELS
+from vcdeploy.format.wire import FLOAT
+from vcdeploy.spec import INT8_LEVELS, PRECISIONS
 
 Array = NDArray[np.float32]
 SCALE = ".scale"
+INT8 = PRECISIONS["int8"].onnx_type
 
 # The tanh of int8 models: x P(x²) / Q(x²) up to ±TANH_END, where it is 1; accurate to TANH_ERROR and never above 1.
 # Coefficients from the highest power down, as in plugins/cpu/kernels/activations.h: a test compares them.
@@ -50,32 +55,29 @@ def row_scale(array: Array) -> Array:
     return np.asarray(scaled - (scaled - exact), np.float32)
 
 
+@dataclass(frozen=True)
+class Initializer:
+    """A stored array: its name, its number in onnx.TensorProto.DataType and its shape."""
+
+    name: str
+    kind: int
+    shape: tuple[int, ...]
+
+
 class Weights:
     """The initializers of a graph, stored in one precision and read as float32."""
 
     def __init__(self, nodes: Nodes, precision: str) -> None:
         self.nodes, self.precision = nodes, precision
-        self.initializers: list[TensorProto] = []
+        self.initializers: dict[str, Initializer] = {}
         self._wide: dict[str, str] = {}
 
-    def add(self, name: str, array: Array) -> str:
-        """Store an array; returns its name."""
-        if not np.isfinite(array).all():
-            raise VcdeployError(
-                f"the weights {name} hold NaN or infinity: training diverged; export another checkpoint"
-            )
-        if array.ndim < 2 or self.precision == "f32":
-            self.initializers.append(numpy_helper.from_array(array, name))
-        elif self.precision == "f16":
-            if (largest := float(np.abs(array).max())) >= 65520:  # rounds to infinity in f16
-                raise VcdeployError(f"the weights {name} reach {largest:.3g}, beyond f16: use --precision bf16")
-            self.initializers.append(numpy_helper.from_array(array.astype(np.float16), name))
-        elif self.precision == "bf16":
-            self.initializers.append(_bfloat16(array, name))
-        else:
-            scale = row_scale(array)
-            self.initializers.append(numpy_helper.from_array(np.rint(array / scale).astype(np.int8), name))
-            self.initializers.append(numpy_helper.from_array(scale, name + SCALE))
+    def add(self, name: str, shape: Sequence[int]) -> str:
+        """Declare an array; returns its name."""
+        kind = FLOAT if len(shape) < 2 else PRECISIONS[self.precision].onnx_type
+        self.initializers[name] = Initializer(name, kind, tuple(shape))
+        if kind == INT8:
+            self.initializers[name + SCALE] = Initializer(name + SCALE, FLOAT, (*shape[:-1], 1))
         return name
 
     def whole(self, name: str) -> str:
@@ -86,20 +88,36 @@ class Weights:
 
     def rows(self, name: str, index: str) -> str:
         """The rows of a stored matrix at `index`, as float32."""
-        scales = (each.name == name + SCALE for each in self.initializers)
-        scale = self.nodes.add("Gather", name + SCALE, index) if any(scales) else ""
+        scale = self.nodes.add("Gather", name + SCALE, index) if name + SCALE in self.initializers else ""
         return self._widen(name, self.nodes.add("Gather", name, index), scale)
 
     def _widen(self, name: str, value: str, scale: str) -> str:
-        (kind,) = (each.data_type for each in self.initializers if each.name == name)
-        if kind == TensorProto.FLOAT:
+        kind = self.initializers[name].kind
+        if kind == FLOAT:
             return value
-        wide = self.nodes.add("Cast", value, to=TensorProto.FLOAT)
-        return self.nodes.add("Mul", wide, scale) if kind == TensorProto.INT8 else wide
+        wide = self.nodes.add("Cast", value, to=FLOAT)
+        return self.nodes.add("Mul", wide, scale) if kind == INT8 else wide
 
 
-def _bfloat16(array: Array, name: str) -> TensorProto:
+def packed(name: str, array: Array, precision: str) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The stored arrays of one weight by name, as `Weights.add` declares them; bf16 as its 16 bits."""
+    if not np.isfinite(array).all():
+        raise VcdeployError(f"the weights {name} hold NaN or infinity: training diverged; export another checkpoint")
+    if array.ndim < 2 or precision == "f32":
+        yield name, array
+    elif precision == "f16":
+        if (largest := float(np.abs(array).max())) >= 65520:  # rounds to infinity in f16
+            raise VcdeployError(f"the weights {name} reach {largest:.3g}, beyond f16: use --precision bf16")
+        yield name, array.astype(np.float16)
+    elif precision == "bf16":
+        yield name, _bfloat16(array)
+    else:
+        scale = row_scale(array)
+        yield name, np.rint(array / scale).astype(np.int8)
+        yield name + SCALE, scale
+
+
+def _bfloat16(array: Array) -> NDArray[np.uint16]:
     """Round to nearest, ties to even. Done by hand because NumPy has no bfloat16."""
     bits = np.ascontiguousarray(array).view(np.uint32)
-    upper = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
-    return helper.make_tensor(name, TensorProto.BFLOAT16, array.shape, upper.tobytes(), raw=True)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)

@@ -1,8 +1,10 @@
 """Reads the weights and metadata of a model file without copying any weight.
 
 protobuf's own parser copies every weight into its message, and again on the way out. So the few fields needed here are
-parsed directly from the file's bytes: https://protobuf.dev/programming-guides/encoding. The graph's nodes are for
-other runtimes and are not read.
+parsed directly from the file's bytes: https://protobuf.dev/programming-guides/encoding. Nodes are not interpreted, only
+split: vcdeploy.format.structure compares them with the ones it knows.
+
+Counts and sizes are limited before anything is computed from them, so that a hostile file of n bytes costs O(n).
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vcdeploy.format import checksum
 from vcdeploy.spec import PRECISIONS
 
 OURS = ("embedding", "layers.", "output.")  # prefixes of weight names (docs/design.md, section 2)
 SCALE = ".scale"
 TYPES = {precision.onnx_type: precision for precision in PRECISIONS.values()}
+MOST_FIELDS = 200_000  # in a file, as far as it is parsed; a model of 100 layers has 6,000
+MOST_DIMENSIONS = 8
+LONGEST_NAME = 200  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,28 +49,87 @@ class Stored:
 
 
 @dataclass
+class Graph:
+    """The structure of a file: its messages as views of the file's bytes.
+
+    initializers: the data type and shape of each stored array. opsets: version by domain. others: what it has besides.
+    """
+
+    nodes: list[memoryview] = field(default_factory=list)
+    initializers: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    inputs: list[memoryview] = field(default_factory=list)
+    outputs: list[memoryview] = field(default_factory=list)
+    functions: list[memoryview] = field(default_factory=list)
+    opsets: dict[str, int] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+
+@dataclass
 class ModelFile:
-    """A parsed file. metadata: its properties. weights: its initializers by name, as views of the file's bytes."""
+    """A parsed file. metadata: its properties. weights: its initializers by name, as views of the file's bytes.
+
+    sealed: whether it has a checksum; a file of version 0.1 has none.
+    """
 
     metadata: dict[str, str] = field(default_factory=dict)
     weights: dict[str, Stored] = field(default_factory=dict)
+    graph: Graph = field(default_factory=Graph)
+    sealed: bool = False
 
 
 def read(content: bytes) -> ModelFile:
-    """Parse an ONNX file; raises ValueError if it is not one, is cut short or is inconsistent."""
-    file, tensors = ModelFile(), dict[str, Stored]()
-    for number, value in _fields(memoryview(content)):  # of a ModelProto
-        if number == 7:  # graph
-            for place, tensor in _fields(_part(value)):
-                if place == 5 and (name := _name(_part(tensor))).startswith(OURS):  # initializer
-                    tensors[name] = _tensor(name, _part(tensor))
+    """Parse an ONNX file; raises ValueError if it is not one, is damaged, cut short or inconsistent."""
+    if not content:
+        raise ValueError("it is empty")
+    fields, file = _Fields(), ModelFile()
+    graphs, seal = list[memoryview](), None
+    for number, value, end in fields.of(memoryview(content)):  # of a ModelProto
+        if number == 7:
+            graphs.append(_part(value))
+        elif number == 8:  # opset_import
+            opset = fields.last(_part(value))
+            domain = _text(opset.get(1, b"")) or "ai.onnx"
+            file.graph.opsets[domain] = _whole(opset.get(2, 0))
         elif number == 14:  # metadata_props
-            entry = dict(_fields(_part(value)))
-            file.metadata[_text(entry.get(1, b""))] = _text(entry.get(2, b""))
+            entry = fields.last(_part(value))
+            key = _text(entry.get(1, b""))
+            file.metadata[key] = _text(entry.get(2, b""))
+            if key == checksum.KEY:
+                seal = end - len(_part(value)), end
+        elif number == 25:
+            file.graph.functions.append(_part(value))
+    if not graphs:
+        raise ValueError("it has no graph")
+    if seal:
+        if checksum.checksum(*checksum.around(content, *seal)) != file.metadata.pop(checksum.KEY):
+            raise ValueError("its content doesn't match its checksum: it was damaged or edited")
+        file.sealed = True
+    tensors = dict[str, Stored]()
+    for graph in graphs:  # protobuf merges repeated messages
+        for number, value, _ in fields.of(graph):
+            _read_part(file.graph, tensors, number, value, fields)
     file.weights = {
         name: _with_scale(name, each, tensors) for name, each in tensors.items() if not name.endswith(SCALE)
     }
     return file
+
+
+def _read_part(graph: Graph, tensors: dict[str, Stored], number: int, value: int | memoryview, fields: _Fields) -> None:
+    """Read one field of a GraphProto."""
+    kept = {1: graph.nodes, 11: graph.inputs, 12: graph.outputs}
+    if number in kept:
+        kept[number].append(_part(value))
+    elif number == 5:  # initializer
+        tensor = _Tensor.split(_part(value), fields)
+        if not tensor.name.startswith(OURS):
+            graph.others.append(f"the initializer {tensor.name!r}")
+            return
+        if tensor.name in tensors:
+            raise ValueError(f"it has two initializers {tensor.name}")
+        tensors[tensor.name] = stored = tensor.read()
+        graph.initializers[tensor.name] = tensor.kind, stored.shape
+    elif number not in (2, 10, 13, 16):  # name, doc_string, value_info and metadata_props only inform
+        graph.others.append(f"the field {number} of GraphProto")
 
 
 def _with_scale(name: str, each: Stored, tensors: Mapping[str, Stored]) -> Stored:
@@ -77,61 +142,97 @@ def _with_scale(name: str, each: Stored, tensors: Mapping[str, Stored]) -> Store
     return Stored(each.values, "int8", scale.values)
 
 
-def _name(message: memoryview) -> str:
-    """The name of a TensorProto."""
-    return "".join(_text(value) for number, value in _fields(message) if number == 8)
+@dataclass
+class _Tensor:
+    """A TensorProto, split into its fields. raw: None if the values are in one of the typed fields."""
 
+    message: memoryview
+    name: str = ""
+    dims: list[int] = field(default_factory=list)
+    kind: int = 0
+    raw: memoryview | None = None
+    typed: bool = False
+    elsewhere: bool = False
 
-def _tensor(name: str, message: memoryview) -> Stored:
-    """The array of a TensorProto."""
-    dims, kind, raw, elsewhere = list[int](), 0, None, False
-    for number, value in _fields(message):
-        if number == 1:
-            dims += [value] if isinstance(value, int) else _varints(value)
-        elif number == 2:
-            kind = _whole(value)
-        elif number == 9:
-            raw = _part(value)
-        elif number == 13 or (number == 14 and value == 1):
-            elsewhere = True
-    if elsewhere:
-        raise ValueError(
-            f"{name} is stored in another file, but a model must be one file: save it with its weights inside"
-        )
-    if kind not in TYPES:
-        raise ValueError(f"{name} has the data type {kind}, not float32, float16, bfloat16 or int8")
-    precision, dtype = TYPES[kind].name, TYPES[kind].dtype
-    if raw is None:  # in one of the typed fields, as other writers may store it
-        from onnx import TensorProto, numpy_helper
+    @classmethod
+    def split(cls, message: memoryview, fields: _Fields) -> _Tensor:
+        tensor = cls(message)
+        for number, value, _ in fields.of(message):
+            if number == 1:
+                tensor._add_dims([value] if isinstance(value, int) else _varints(value, MOST_DIMENSIONS))
+            elif number == 2:
+                tensor.kind = _whole(value)
+            elif number == 8:  # given twice, the last one counts, as in protobuf
+                tensor.name = _text(value, LONGEST_NAME)
+            elif number == 9:
+                tensor.raw = _part(value)
+            elif number == 13 or (number == 14 and value == 1):
+                tensor.elsewhere = True
+            elif number in (4, 5, 7, 10, 11):
+                tensor.typed = True
+            elif number not in (12, 14, 16):  # doc_string, data_location (here), metadata_props
+                raise ValueError(f"a tensor has the field {number}, which no weight has")
+        return tensor
 
-        tensor = TensorProto.FromString(message)
-        flat = numpy_helper.to_array(tensor).reshape(-1)
-        values = flat.view(np.uint16) if precision == "bf16" else flat
-    else:
-        values = np.frombuffer(raw, dtype)  # raises ValueError if bytes are left over
-    if any(size < 0 for size in dims) or math.prod(dims) != values.size:
-        raise ValueError(f"{name} has the shape {dims} but {values.size} values")
-    return Stored(values.reshape(dims), precision)
+    def _add_dims(self, sizes: list[int]) -> None:
+        self.dims += sizes
+        if len(self.dims) > MOST_DIMENSIONS:
+            raise ValueError(f"a tensor has more than {MOST_DIMENSIONS} dimensions")
 
+    def read(self) -> Stored:
+        name = self.name
+        if self.elsewhere:
+            raise ValueError(
+                f"{name} is stored in another file, but a model must be one file: save it with its weights inside"
+            )
+        if self.kind not in TYPES:
+            raise ValueError(f"{name} has the data type {self.kind}, not float32, float16, bfloat16 or int8")
+        precision, dtype = TYPES[self.kind].name, TYPES[self.kind].dtype
+        if self.raw is None:  # as other writers may store it
+            from onnx import TensorProto, numpy_helper
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field: integers as they are, everything else as bytes."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, at = _varint(message, at)
-            yield number, value
-            continue
-        if wire == 2:
-            length, at = _varint(message, at)
+            flat = numpy_helper.to_array(TensorProto.FromString(self.message)).reshape(-1)
+            values = flat.view(np.uint16) if precision == "bf16" else flat
+        elif self.typed:
+            raise ValueError(f"{name} is stored twice, as bytes and as numbers")
         else:
-            length = {1: 8, 5: 4}.get(wire, -1)
-        if number == 0 or not 0 <= length <= len(message) - at:
-            raise ValueError(f"field {number} of type {wire} is broken or cut short")
-        yield number, message[at : at + length]
-        at += length
+            values = np.frombuffer(self.raw, dtype)  # raises ValueError if bytes are left over
+        if any(size < 0 for size in self.dims) or math.prod(self.dims) != values.size:
+            raise ValueError(f"{name} has the shape {self.dims} but {values.size} values")
+        return Stored(values.reshape(self.dims), precision)
+
+
+class _Fields:
+    """Splits messages into fields, up to MOST_FIELDS in a file."""
+
+    def __init__(self) -> None:
+        self.left = MOST_FIELDS
+
+    def of(self, message: memoryview) -> Iterator[tuple[int, int | memoryview, int]]:
+        """Number, value and end of each field: integers as they are, everything else as bytes."""
+        at = 0
+        while at < len(message):
+            self.left -= 1
+            if self.left < 0:
+                raise ValueError(f"it has more than {MOST_FIELDS:,} fields")
+            key, at = _varint(message, at)
+            number, wire = key >> 3, key & 7
+            if wire == 0:
+                value, at = _varint(message, at)
+                yield number, value, at
+                continue
+            if wire == 2:
+                length, at = _varint(message, at)
+            else:
+                length = {1: 8, 5: 4}.get(wire, -1)
+            if number == 0 or not 0 <= length <= len(message) - at:
+                raise ValueError(f"field {number} of type {wire} is broken or cut short")
+            at += length
+            yield number, message[at - length : at], at
+
+    def last(self, message: memoryview) -> dict[int, int | memoryview]:
+        """The value of each field; of a repeated one the last, as in protobuf."""
+        return {number: value for number, value, _ in self.of(message)}
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
@@ -149,9 +250,10 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number has more than 64 bits")
 
 
-def _varints(message: memoryview) -> list[int]:
+def _varints(message: memoryview, most: int) -> list[int]:
+    """The first integers of a packed field, at most one more than `most`."""
     values, at = list[int](), 0
-    while at < len(message):
+    while at < len(message) and len(values) <= most:
         value, at = _varint(message, at)
         values.append(value)
     return values
@@ -169,7 +271,9 @@ def _whole(value: int | memoryview) -> int:
     return value
 
 
-def _text(value: int | memoryview | bytes) -> str:
+def _text(value: int | memoryview | bytes, most: int | None = None) -> str:
     if isinstance(value, int):
         raise ValueError(f"found the number {value} where text was expected")
+    if most is not None and len(value) > most:
+        raise ValueError(f"a name has {len(value):,} bytes, more than {most}")
     return bytes(value).decode()

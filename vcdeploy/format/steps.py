@@ -8,13 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
 
 from vcdeploy.format.nodes import Nodes
 from vcdeploy.format.precision import LEAST_RANGE, TANH_DENOMINATOR, TANH_END, TANH_NUMERATOR
+from vcdeploy.format.wire import DOUBLE, FLOAT
 from vcdeploy.spec import INT8_LEVELS
-
-FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ domain is the one that ONNX Runtime's TensorRT provider expects; TensorRT itself
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from vcdeploy.errors import VcdeployError
+from vcdeploy.format.checksum import seal
 from vcdeploy.format.functions import DOMAIN, OP_VERSION, check, used_ops
 from vcdeploy.spec import TENSORRT_PRECISIONS
 
@@ -36,7 +37,7 @@ def plugin_graph(model: ModelProto) -> ModelProto:
         if opset.domain == DOMAIN:
             opset.CopyFrom(helper.make_opsetid(PLUGIN_DOMAIN, OP_VERSION))
     check(variant)
-    return variant
+    return seal(variant)
 
 
 def _narrow(value: str, makers: dict[str, NodeProto], types: dict[str, int]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from vcdeploy import extras, zoo
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format import metadata, reader
-from vcdeploy.spec import PRECISIONS, UNITS, is_variable
+from vcdeploy.format import metadata, reader, structure
+from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ class Source(Protocol):
 def open_source(path: str | Path) -> Source:
     """Open the model that `load` would run, and validate its description."""
     file = find(path)
-    source: Source = OnnxSource(file) if holds_onnx(file) else CheckpointSource(file)
-    _check_description(source.config, file)
-    return source
+    return OnnxSource(file) if holds_onnx(file) else CheckpointSource(file)
 
 
 def find(path: str | Path) -> Path:
@@ -125,6 +123,7 @@ class CheckpointSource:
         self.file = file
         self.checkpoint: Checkpoint = checkpoint.read(file)
         self.config, self.vocab = self.checkpoint.config, self.checkpoint.vocab
+        _check_description(self.config, file)
 
     def weights(self) -> Mapping[str, Any]:
         return self.checkpoint.model
@@ -156,35 +155,28 @@ class OnnxSource:
         except OSError as error:
             raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
         except Exception as error:  # from NumPy, onnx or its parser
-            raise VcdeployError(f"{file} is not a complete ONNX file ({error}): {metadata.EXPORT_AGAIN}") from error
+            raise VcdeployError(
+                f"{file} is not a complete ONNX file ({metadata.brief(error)}): {metadata.EXPORT_AGAIN}"
+            ) from error
         self.config = metadata.read_config(self._read.metadata, str(file))
         self.vocab = metadata.read_vocabulary(self._read.metadata, self.config, str(file))
+        _check_description(self.config, file)
+        if not self._read.sealed:
+            warnings.warn(
+                f"{file} has no checksum, so damage to it can't be detected: it was written by vcdeploy 0.1 or edited; "
+                f"{metadata.EXPORT_AGAIN} to add one",
+                stacklevel=2,
+            )
 
     def weights(self) -> Mapping[str, Stored]:
-        """The weights in the file, checked against the sizes in its description."""
-        weights = self._read.weights
-        try:
-            for name, size in self._sizes(weights):
-                if weights[name].values.size < size:
-                    raise ValueError(f"{name} has the shape {list(weights[name].shape)}")
-        except (KeyError, ValueError) as error:
+        """The weights in the file. They are the whole model only if the graph is the one its description implies."""
+        if (difference := structure.difference(self._read.graph, self.config, len(self.vocab))) is not None:
             raise VcdeployError(
-                f"the weights of {self.file} are missing or don't match its description ({error}): "
-                "export it again with `vcdeploy export`"
-            ) from error
-        return weights
-
-    def _sizes(self, weights: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-        """Names and minimum sizes of the weights, checked before a network of the described size is built."""
-        D, symbols = self.config["dim"], len(self.vocab)
-        for name in ("embedding", "output.weight"):
-            yield name, symbols * D
-        numbers = {int(found[1]) for name in weights if (found := re.match(r"layers\.(\d+)\.", name))}
-        if len(numbers) != self.config["layers"] or max(numbers) != len(numbers) - 1:
-            raise ValueError(f"there are weights of {len(numbers)} layers, not {self.config['layers']}")
-        matrix = "U" if is_variable(self.config["unit"]) else "R"
-        for number in numbers:
-            yield f"layers.{number}.{matrix}", D * D
+                f"the graph of {self.file} is not the one that vcdeploy writes for its description ({difference}), so "
+                "its weights alone do not define it: run it as it is with the onnxruntime backend, or "
+                f"{metadata.EXPORT_AGAIN}"
+            )
+        return self._read.weights
 
     def content(self) -> bytes:
         return self._content
