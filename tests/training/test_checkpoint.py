@@ -86,8 +86,8 @@ def test_foreign_safetensors_and_garbled_headers_are_named(tmp_path: Path) -> No
     with pytest.raises(VcdeployError, match="not a checkpoint of this version"):
         checkpoint.read(path)
     tensors = {"model.w": torch.zeros(3)}
-    header = {"vcdeploy.format": checkpoint.FORMAT, "vcdeploy.checksum": checkpoint._checksum(tensors)}
-    save_file(tensors, path, {**header, "vcdeploy.config": json.dumps({"kind": "text"})})
+    header = {"vcdeploy.format": checkpoint.FORMAT, "vcdeploy.config": json.dumps({"kind": "text"})}
+    path.write_bytes(checkpoint.sealed(tensors, header))
     with pytest.raises(VcdeployError, match=r"missing or invalid in its header: 'vcdeploy.vocab'"):
         checkpoint.read(path)
 

@@ -129,6 +129,7 @@ def train(
     import torch
 
     from vcdeploy.training import checkpoint
+    from vcdeploy.training import resume as resuming
     from vcdeploy.training.distributed import processes
     from vcdeploy.training.loop import Interrupted, Trainer
 
@@ -143,7 +144,7 @@ def train(
             saved = checkpoint.read(file)
             if not saved.training:
                 raise VcdeployError(f"{file} holds a model only: resume from last.safetensors")
-            config, folder = TrainConfig.from_json(saved.progress["config"]), file.parent
+            config, folder = resuming.settings(saved), file.parent
         else:
             config = TrainConfig(**settings, corpus=corpus or TrainConfig.corpus)
             folder = out or _new_folder(config)

@@ -1,12 +1,13 @@
 """Checkpoints: weights plus JSON in one safetensors file. Reading one executes no code from it.
 
 Files are written to a temporary name in the same folder and renamed, so a killed run leaves either the old file or the
-new one. The header has a checksum of the tensors, to detect damaged files.
+new one. The header has a checksum of the whole file but itself, to detect damage.
 """
 
 import json
 import os
 import tempfile
+import warnings
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +23,16 @@ from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
+from vcdeploy.format import checksum
+from vcdeploy.format.metadata import brief
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 
-FORMAT = "vcdeploy.checkpoint.1"
+FORMAT = "vcdeploy.checkpoint.2"
+FORMAT_0_1 = "vcdeploy.checkpoint.1"  # of version 0.1; its checksum covers the tensors only
+LONGEST_HEADER = 2**25  # bytes; parsed JSON takes many times its text
+MOST_DIMENSIONS = 8
+UNSEALED = "0" * 64
 
 
 @dataclass
@@ -71,7 +78,7 @@ class Checkpoint:
         return {name: each.detach().float().numpy() for name, each in self.build().named_parameters()}
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
+def _checksum_0_1(tensors: Mapping[str, Tensor]) -> str:
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(tensors[name].flatten().view(torch.uint8).numpy().tobytes(), zlib.crc32(name.encode(), crc))
@@ -88,9 +95,8 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "vcdeploy.config": json.dumps(checkpoint.config),
         "vcdeploy.vocab": json.dumps(checkpoint.vocab.symbols, ensure_ascii=False),
         "vcdeploy.progress": json.dumps(checkpoint.progress),
-        "vcdeploy.checksum": _checksum(tensors),
     }
-    content = save(tensors, header)
+    content = sealed(tensors, header)
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -104,6 +110,52 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         raise VcdeployError(
             f"{message}. The current state was saved as {rescued}: free some space, move it to {path} and resume."
         ) from error
+
+
+def sealed(tensors: dict[str, Tensor], header: Mapping[str, str]) -> bytes:
+    """The content of a safetensors file with a checksum in its header."""
+    content = save(tensors, {**header, checksum.KEY: UNSEALED})
+    at = content.index(f'"{UNSEALED}"'.encode())
+    before, after = checksum.around(content, at, at + len(UNSEALED) + 2)
+    return b"".join((before, f'"{checksum.checksum(before, after)}"'.encode(), after))
+
+
+def _intact(content: bytes, header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the checksum in the header fits the file."""
+    stored = header.get(checksum.KEY)
+    if header["vcdeploy.format"] == FORMAT_0_1:
+        return stored == _checksum_0_1(tensors)
+    at = content.find(f'"{stored}"'.encode())
+    return at >= 0 and stored == checksum.checksum(*checksum.around(content, at, at + len(str(stored)) + 2))
+
+
+def _header(content: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file. Limits the header and its shapes before they are used."""
+    length = int.from_bytes(content[:8], "little")
+    if length > LONGEST_HEADER:
+        raise ValueError(f"its header has {length:,} bytes, more than {LONGEST_HEADER:,}")
+    entries = json.loads(content[8 : 8 + length])
+    if not isinstance(entries, dict):
+        raise ValueError("its header is not a JSON object")
+    header = entries.pop("__metadata__", {})
+    if not isinstance(header, dict):
+        raise ValueError("its metadata is not a JSON object")
+    for entry in entries.values():
+        if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
+            raise ValueError("a tensor in its header has no shape")
+        if len(entry["shape"]) > MOST_DIMENSIONS:
+            raise ValueError(f"a tensor has more than {MOST_DIMENSIONS} dimensions")
+    return header
+
+
+def _instead(path: Path) -> str:
+    """What to use instead of a damaged checkpoint."""
+    purpose = {"best": "the best model so far, to use but not to resume", "last": "the latest state of the run"}
+    for name, holds in purpose.items():
+        other = path.with_name(f"{name}.safetensors")
+        if other != path and other.is_file():
+            return f"{other} beside it has {holds}"
+    return "restore it from a copy, or train again"
 
 
 def find(path: Path, prefer: str = "best") -> Path:
@@ -123,27 +175,36 @@ def read(path: Path) -> Checkpoint:
     damaged = f"{path} is not a complete vcdeploy checkpoint"
     try:
         content = path.read_bytes()
+        if not content:
+            raise ValueError("it is empty")
+        header = _header(content)
         tensors = load(content)
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     except OSError as error:
         raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
-    except (SafetensorError, ValueError) as error:
-        raise VcdeployError(f"{damaged} ({error}): use another one, such as last.safetensors beside it") from error
-    if header.get("vcdeploy.format") != FORMAT:
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise VcdeployError(f"{damaged} ({brief(error)}): {_instead(path)}") from error
+    if header.get("vcdeploy.format") not in (FORMAT, FORMAT_0_1):
         raise VcdeployError(
             f"{path} is a safetensors file, but not a checkpoint of this version "
-            f"(format {header.get('vcdeploy.format')!r}, expected {FORMAT!r})"
+            f"(format {brief(repr(header.get('vcdeploy.format')))}, expected {FORMAT!r})"
         )
-    if header.get("vcdeploy.checksum") != _checksum(tensors):
-        raise VcdeployError(f"{damaged} (its checksum is wrong): use another one, such as last.safetensors beside it")
+    if not _intact(content, header, tensors):
+        raise VcdeployError(f"{damaged} (its checksum is wrong): {_instead(path)}")
+    if header["vcdeploy.format"] == FORMAT_0_1:
+        warnings.warn(
+            f"{path} was written by vcdeploy 0.1: its checksum covers the weights, but not their description, so damage "
+            "there can't be detected; resume or export it to write a complete checksum",
+            stacklevel=2,
+        )
     try:
-        config = json.loads(header["vcdeploy.config"])
-        symbols = json.loads(header["vcdeploy.vocab"])
-        progress = json.loads(header["vcdeploy.progress"])
+        config, symbols, progress = (json.loads(header[f"vcdeploy.{key}"]) for key in ("config", "vocab", "progress"))
+        if not isinstance(config, dict) or not isinstance(progress, dict):
+            raise TypeError("config and progress must be JSON objects")
+        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+            raise TypeError("vocab must be a JSON list of strings")
         vocab = Vocabulary(symbols, kind=config["kind"], buffer=config["buffer"])
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise VcdeployError(f"{damaged} (missing or invalid in its header: {error})") from error
+    except (KeyError, ValueError, TypeError, RecursionError, VcdeployError) as error:
+        raise VcdeployError(f"{damaged} (missing or invalid in its header: {brief(error)})") from error
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}

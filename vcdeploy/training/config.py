@@ -122,6 +122,7 @@ class TrainConfig:
         for name, kind in known.items():
             allowed = get_args(kind) or (kind,)
             value = values[name]
-            if not isinstance(value, (*allowed, int) if float in allowed else allowed):
-                raise VcdeployError(f"the checkpoint's training setting {name} is {value!r}, not {kind}")
+            fits = isinstance(value, (*allowed, int) if float in allowed else allowed)
+            if not fits or (isinstance(value, bool) and bool not in allowed):  # bool is a subclass of int
+                raise VcdeployError(f"the checkpoint's training setting {name} is {str(value)[:80]!r}, not {kind}")
         return cls(**values)

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from vcdeploy.corpora import Corpus
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
-from vcdeploy.training import checkpoint, schedule
+from vcdeploy.training import checkpoint, resume, schedule
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.distributed import Processes
 from vcdeploy.training.evaluate import evaluate
@@ -307,12 +307,13 @@ class Trainer:
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Resume from `saved`, a `last` checkpoint."""
         progress, tensors = saved.progress, saved.training
-        if progress["corpus"] != fingerprint(self.corpus):
+        if (then := progress.get("corpus")) != fingerprint(self.corpus):
             raise VcdeployError(
                 f"the corpus {self.config.corpus} is not what this run was trained on "
-                f"(length and checksum now {fingerprint(self.corpus)}, then {progress['corpus']}): restore the old "
+                f"(length and checksum now {fingerprint(self.corpus)}, then {str(then)[:80]}): restore the old "
                 f"text, or start a new run"
             )
+        resume.check(saved, self)
         processes = self.processes
         self.model.load_state_dict(saved.model)
         self.step, self.best = progress["step"], progress["best"]
