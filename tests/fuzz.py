@@ -32,6 +32,7 @@ def write_originals(folder: Path) -> None:
     from small_models import scheduled
 
     from vcdeploy.export import build
+    from vcdeploy.format.checksum import seal
     from vcdeploy.training import checkpoint
     from vcdeploy.units import LanguageModel
     from vcdeploy.vocabulary import Vocabulary
@@ -56,7 +57,7 @@ def write_originals(folder: Path) -> None:
             for each in model.graph.initializer:
                 array = numpy_helper.to_array(each)
                 each.CopyFrom(helper.make_tensor(each.name, each.data_type, array.shape, array.flatten().tolist()))
-            onnx.save(model, folder / "typed.onnx")
+            onnx.save(seal(model), folder / "typed.onnx")
 
 
 def use_module(path: str) -> None:

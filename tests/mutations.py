@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from vcdeploy.format.checksum import seal
+
 ABSURD = (-1, 0, 1, 2, 255, 65537, 2**31 - 1, 2**31, 2**40, 2**62, -(2**63))
 VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 3, 1.5, 1e308, -1e-320, 10**6, 10**12, 10**30, float("nan"), float("inf"), "", "x",
@@ -51,14 +53,14 @@ def spoilt(draw: random.Random, content: bytes, other: bytes) -> tuple[str, byte
 
 
 def wrong(draw: random.Random, content: bytes) -> tuple[str, bytes]:
-    """Make one or two targeted changes; the file still parses."""
+    """Make one or two targeted changes; the file still parses, and its checksum is usually updated to match."""
     model = ModelProto.FromString(content)
     names = []
     for _ in range(draw.choice((1, 1, 2))):
         change = draw.choice(CHANGES)
         change(draw, model)
         names.append(change.__name__.strip("_"))
-    return " and ".join(names), model.SerializeToString()
+    return " and ".join(names), (seal(model) if draw.random() < 0.95 else model).SerializeToString()
 
 
 def _tensor(draw: random.Random, model: ModelProto) -> TensorProto:
@@ -303,7 +305,7 @@ def mutated_checkpoint(seed: str, originals: list[bytes]) -> tuple[str, bytes]:
     import torch
     from safetensors.torch import load, save
 
-    from vcdeploy.training.checkpoint import _checksum
+    from vcdeploy.training.checkpoint import sealed
 
     draw = random.Random(seed)
     content = draw.choice(originals)
@@ -335,7 +337,7 @@ def mutated_checkpoint(seed: str, originals: list[bytes]) -> tuple[str, bytes]:
     else:
         value = draw.choice((float("nan"), float("inf"), 3e38, 1e-45, 7e4))
         tensors[name] = torch.full_like(tensors[name], value)
-    if kind != "header" and "vcdeploy.checksum" in header and draw.random() < 0.95:
-        header["vcdeploy.checksum"] = _checksum(tensors)
     tensors = {name: each.contiguous().clone() for name, each in tensors.items()}
+    if kind != "header" and "vcdeploy.checksum" in header and draw.random() < 0.95:
+        return f"checkpoint: {kind}", sealed(tensors, header)
     return f"checkpoint: {kind}", save(tensors, header)

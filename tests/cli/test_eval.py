@@ -16,6 +16,7 @@ from small_models import scheduled
 from vcdeploy import corpora
 from vcdeploy.cli import main
 from vcdeploy.export import build
+from vcdeploy.format.checksum import seal
 from vcdeploy.runtime import backends, model
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.training import checkpoint
@@ -177,7 +178,7 @@ def test_a_file_that_names_no_corpus(write: Callable[..., tuple[Path, Path]], te
     for each in model.metadata_props:
         if each.key == "vcdeploy.config":
             each.value = json.dumps({k: v for k, v in json.loads(each.value).items() if k != "corpus"})
-    onnx.save(model, exported)
+    onnx.save(seal(model), exported)
     result = run(exported)
     assert result.exit_code == 1
     assert "does not say what it was trained on: name a corpus" in result.stderr

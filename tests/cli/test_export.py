@@ -15,6 +15,7 @@ from small_models import scheduled
 
 from vcdeploy import cli
 from vcdeploy.format import graph
+from vcdeploy.format.checksum import seal
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
@@ -156,7 +157,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         (bias,) = (each for each in model.graph.initializer if each.name == "output.bias")
         array = onnx.numpy_helper.to_array(bias) + np.float32(1e-3)
         bias.CopyFrom(onnx.numpy_helper.from_array(array, "output.bias"))
-        return model
+        return seal(model)
 
     monkeypatch.setattr("vcdeploy.export.pipeline.build", wrong)
 

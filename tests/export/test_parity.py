@@ -15,6 +15,7 @@ from vcdeploy.custom_ops import HOW_TO_BUILD
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build, parity
 from vcdeploy.export.parity import Report, check_export
+from vcdeploy.format.checksum import seal
 from vcdeploy.runtime import backends
 from vcdeploy.training.checkpoint import Checkpoint
 
@@ -24,7 +25,7 @@ DENSE = ["rnn", "gru", "lstm"]
 
 
 def checked(model: ModelProto, checkpoint: Checkpoint) -> Report:
-    return check_export(model, model.SerializeToString(), checkpoint)
+    return check_export(model, seal(model).SerializeToString(), checkpoint)
 
 
 def too_far(report: Report) -> set[str]:

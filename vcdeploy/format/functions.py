@@ -140,6 +140,21 @@ def levels_of_ops(model: ModelProto) -> set[int | None]:
     }
 
 
+def check_bodies(model: ModelProto, name: str) -> None:
+    """Raise if a body of our ops is not ours: kernels that replace the bodies would compute something else."""
+    for each in model.functions:
+        if each.domain != DOMAIN or each.name not in OPS:
+            continue
+        opset = next((one.version for one in each.opset_import if one.domain in ("", "ai.onnx")), 0)
+        bodies = [function(each.name, opset, rounded) for rounded in (False, True)]
+        if each.SerializeToString(deterministic=True) not in bodies:
+            raise VcdeployError(
+                f"the function body of {each.name} in {name} is not the one that vcdeploy writes, so our kernels can't "
+                "replace it: run it as it is with the backend onnxruntime:function, or export it again with "
+                "`vcdeploy export`"
+            )
+
+
 def _rounds(model: ModelProto, op: str) -> bool:
     """Whether the nodes of an op type round activations; all must agree, since they share a body."""
     kinds = {any(each.name == LEVELS for each in node.attribute) for node in _op_nodes(model) if node.op_type == op}

@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.checksum import seal
-from vcdeploy.format.functions import DOMAIN, OP_VERSION, check, used_ops
+from vcdeploy.format.functions import DOMAIN, OP_VERSION, check, check_bodies, used_ops
 from vcdeploy.spec import TENSORRT_PRECISIONS
 
 PLUGIN_DOMAIN = "trt.plugins"
@@ -22,6 +22,7 @@ def plugin_graph(model: ModelProto) -> ModelProto:
     variant.CopyFrom(model)
     if not used_ops(model):
         return variant
+    check_bodies(model, "the model")
     kept = [each for each in variant.functions if each.domain != DOMAIN]
     del variant.functions[:]
     variant.functions.extend(kept)

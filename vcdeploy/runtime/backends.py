@@ -73,9 +73,16 @@ class Row:
             return native_fault()
         return None
 
-    def start(self, source: Source, precision: str, threads: int) -> Backend:
-        """Start a model on this backend. The part of the name after the colon is passed to the module as variant."""
+    def start(self, source: Source, precision: str, threads: int, isa: str | None = None) -> Backend:
+        """Start a model on this backend. The part of the name after the colon is passed to the module as variant.
+
+        isa: the instruction set, which is the variant of native.
+        """
         name, _, variant = self.name.partition(":")
+        if isa is not None:
+            if name != "native":
+                raise VcdeployError(f"only the native backend has instruction sets: omit isa, or use it, not {name}")
+            variant = isa
         for module in self.requires:
             extras.require(module, for_=f"the {name} backend")
         if (fault := self.fault()) is not None:

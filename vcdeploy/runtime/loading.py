@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vcdeploy import zoo
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.backends import BACKENDS, CHOICES, choose
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import PRECISIONS
 
+ISAS = ("avx512", "avx2", "portable")  # of the native backend, as far as the processor has them
 
-def load(path: str | Path, backend: str = "auto", precision: str | None = None, threads: int = 1) -> Model:
+
+def load(
+    path: str | Path, backend: str = "auto", precision: str | None = None, threads: int = 1, isa: str | None = None
+) -> Model:
     """Load a pretrained model by name ("english"), or the model at `path`.
 
     A path is a file of `vcdeploy export`, the folder of a bundle, a checkpoint, or the folder of a run. The name of a
@@ -27,6 +32,12 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
             onnxruntime:tensorrt our plugin with the TensorRT provider. Not run on a GPU yet.
         precision: f32, f16, bf16 or int8; by default that of the file. Only the native backend can change it.
         threads: Number of CPU threads. In PyTorch this is a process-wide setting.
+        isa: Instruction set of the native backend: avx512, avx2 or portable; by default the best one the processor has.
+            `Model.detail` names the one in use, `vcdeploy doctor` those available. int8 gives the same bits on each.
+
+    A file of vcdeploy 0.1 has no checksum of its own and loads with a UserWarning; damage to it can't be detected. The
+    native and torch backends run a file only if its graph is exactly one that `vcdeploy export` writes; onnxruntime
+    runs any graph. A model can be pickled: unpickling loads the same path again.
 
     Examples:
         >>> model = load("english")
@@ -37,8 +48,12 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
         raise VcdeployError(f"no backend {backend!r}; choose from {', '.join(CHOICES)}")
     if precision not in (None, *PRECISIONS):
         raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
-    if threads < 1:
+    if not isinstance(path, (str, Path)):
+        raise VcdeployError(f"a model is a name or a path, not {type(path).__name__}")
+    if not isinstance(threads, int) or threads < 1:
         raise VcdeployError(f"threads must be at least 1, not {threads}")
+    if isa not in (None, "auto", *ISAS):
+        raise VcdeployError(f"no instruction set {isa!r}; choose from {', '.join(ISAS)}")
     if Path(path).suffix == ".plan" and backend == "auto":
         backend = "tensorrt"
     try:
@@ -52,10 +67,16 @@ def load(path: str | Path, backend: str = "auto", precision: str | None = None, 
                 f"{source.file} is {stored}, and the {name} backend can't change the precision of a file: create one "
                 f"in {precision} with `vcdeploy export --precision {precision}`, or use the native backend"
             )
-        runner = row.start(source, precision, threads)
-    except MemoryError as error:
+        runner = row.start(source, precision, threads, None if isa == "auto" else isa)
+    except OSError as error:
+        raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):  # PyTorch's
+            raise
         raise VcdeployError(
             f"{path} needs more memory than is available: use a smaller --precision or a smaller model, "
             "or export it again if it is a small model"
         ) from error
-    return Model(name, source.config, source.vocab, precision, str(source.file), runner)
+    again = path if isinstance(path, str) and path in zoo.names() else Path(path).absolute()
+    origin = load, (again, row.name, precision, threads, isa)
+    return Model(name, source.config, source.vocab, precision, str(source.file), runner, origin)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.backends import Arrays, Backend
@@ -29,6 +29,7 @@ class Model:
         precision: Precision of the weights in use.
         name: The file.
         runner: The backend's own object, for backend-specific features.
+        origin: `load` and its arguments, by which a model is pickled.
     """
 
     backend: str
@@ -37,6 +38,13 @@ class Model:
     precision: str
     name: str
     runner: Backend = field(repr=False)
+    origin: tuple[Callable[..., Model], tuple[Any, ...]] | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
+        """Pickled by its source: unpickling loads the same file again, with the same options."""
+        if self.origin is None:
+            raise VcdeployError(f"{self.name} was not loaded with vcdeploy.load: only models of load can be pickled")
+        return self.origin
 
     @property
     def detail(self) -> str:
@@ -54,7 +62,7 @@ class Model:
         Returns:
             Logits [T, B, vocab], state [S, B, D] and m [T, B, layers].
         """
-        tokens = np.asarray(tokens)
+        tokens = _array(tokens, "tokens")
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise VcdeployError(
                 f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
@@ -62,7 +70,7 @@ class Model:
         if self.backend != "native":  # native rejects unknown ids itself, faster than NumPy
             self._check_ids(tokens)
         if state is not None:
-            state = np.ascontiguousarray(state, np.float32)
+            state = np.ascontiguousarray(_array(state, "the state", np.float32))
             shape = (self._state_rows, tokens.shape[1], self.config["dim"])
             if state.shape != shape:
                 raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
@@ -106,11 +114,14 @@ class Model:
         """Like stream, but yields lists of as many tokens as the backend generates at once."""
         if isinstance(prime, str):
             raise VcdeployError("the prime is text, but generate takes ids: pass model.vocab.encode(prime)")
-        given = np.asarray(prime)
-        sampling = replace(sampling or Sampling(), **options)
+        given = _array(prime, "the prime")
+        try:
+            sampling = replace(sampling or Sampling(), **options)
+        except TypeError as error:
+            raise VcdeployError(f"the sampling options are invalid ({error}); see vcdeploy.Sampling") from error
         if given.size == 0:
             raise VcdeployError("sampling needs a prime of at least one symbol")
-        if length < 0:
+        if not isinstance(length, (int, np.integer)) or length < 0:
             raise VcdeployError(f"length must be 0 or more, not {length}")
         if not np.issubdtype(given.dtype, np.integer):
             raise VcdeployError(f"the prime must be integers, the ids of model.vocab.encode, not {given.dtype}")
@@ -123,3 +134,10 @@ class Model:
         if low < 0 or high >= len(self.vocab):
             outside = low if low < 0 else high
             raise VcdeployError(f"there is no symbol {outside}; the ids of {self.name} are 0 to {len(self.vocab) - 1}")
+
+
+def _array(values: Any, what: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
+    try:
+        return np.asarray(values, dtype)
+    except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers
+        raise VcdeployError(f"{what} can't be made an array: {error}") from error

@@ -149,7 +149,7 @@ class NativeModel:
 
 
 def start(source: Source, precision: str, threads: int, variant: str) -> NativeModel:
-    """Entry point for the registry."""
+    """Entry point for the registry. variant: the instruction set; the best one if empty."""
     config = source.config
     model = NativeModel(
         source.weights(),
@@ -159,6 +159,7 @@ def start(source: Source, precision: str, threads: int, variant: str) -> NativeM
         epsilon=config["epsilon"],
         precision=precision,
         threads=threads,
+        isa=variant or "auto",
     )
     if (model.dim, model.layers) != (config["dim"], config["layers"]):
         raise VcdeployError(

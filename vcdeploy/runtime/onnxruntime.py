@@ -53,9 +53,13 @@ class OnnxRuntimeModel(PythonLoop):
 
     def _start(self, model: ModelProto, content: bytes, threads: int, custom_op: bool) -> tuple[str, Any]:
         """Choose the form and open its session."""
+        from vcdeploy.format.functions import check_bodies
+
         found = library()
         self.form = form_of(model, self.config, found is not None and custom_op)
         self._check_levels(model)
+        if self.form == CUSTOM_OP:
+            check_bodies(model, self.name)
         if not custom_op and self.form != FUNCTION_BODY:
             raise VcdeployError(f"{self.name} is {self.form} and has no function body: use the backend onnxruntime")
         return self.form, self._open(model, content, threads, found if self.form == CUSTOM_OP else None)

@@ -39,6 +39,8 @@ class Sampling:
                 f"temperature must be 0 or more ({self.temperature}), top_k 0 or more ({self.top_k}), "
                 f"top_p above 0 up to 1 ({self.top_p})"
             )
+        if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
+            raise VcdeployError(f"seed must be a whole number, 0 or more, not {self.seed!r}")
 
     def uniforms(self) -> np.random.Generator:
         """The random number generator; each symbol takes one number."""

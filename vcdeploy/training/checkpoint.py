@@ -192,7 +192,7 @@ def read(path: Path) -> Checkpoint:
         raise VcdeployError(f"{damaged} (its checksum is wrong): {_instead(path)}")
     if header["vcdeploy.format"] == FORMAT_0_1:
         warnings.warn(
-            f"{path} was written by vcdeploy 0.1: its checksum covers the weights, but not their description, so damage "
+            f"{path} was written by vcdeploy 0.1: its checksum doesn't cover the description of its weights, so damage "
             "there can't be detected; resume or export it to write a complete checksum",
             stacklevel=2,
         )

@@ -76,6 +76,8 @@ class Vocabulary:
         music: one line of symbols separated by spaces ("M:6/8 K:Gmaj |: G2 A"), or else ABC, whole
         tunes or a fragment; a tune gets its end symbol only if a blank line or another tune follows.
         """
+        if not isinstance(text, str):
+            raise VcdeployError(f"encode takes text, not {type(text).__name__}")
         if self.kind == "bits":
             return bits.from_text(text, self.buffer).astype(np.int64)
         symbols: Sequence[str] = text
@@ -117,7 +119,10 @@ class Vocabulary:
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of `ids`, the inverse of `encode`; music comes back as ABC."""
-        array = np.asarray(ids, np.int64).ravel()
+        try:
+            array = np.asarray(ids, np.int64).ravel()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise VcdeployError(f"decode takes ids, which are whole numbers: {error}") from error
         outside = array[(array < 0) | (array >= len(self))]
         if outside.size:
             raise VcdeployError(f"there is no symbol {outside[0]}; the ids here are 0 to {len(self) - 1}")
