@@ -5,33 +5,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
-from onnx import ModelProto, TensorProto, helper
-from small_models import scheduled
+from exported import VOCAB, D, exported
+from onnx import TensorProto, helper
 from stored import stored_weights
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.export import build
 from vcdeploy.format import checksum, reader
 from vcdeploy.runtime.backends import native_fault
 from vcdeploy.runtime.loading import load
-from vcdeploy.training.checkpoint import Checkpoint
-from vcdeploy.units import LanguageModel
-from vcdeploy.vocabulary import Vocabulary
-
-VOCAB = Vocabulary("\n abcdé")
-D = 40
-
-
-def exported(unit: str = "vcgru", precision: str = "f32") -> ModelProto:
-    torch.manual_seed(3)
-    network = scheduled(LanguageModel(unit, len(VOCAB), D, layers=2, sharpness=0.5))
-    config = {
-        "unit": unit, "dim": D, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
-        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
-    }  # fmt: skip
-    model: ModelProto = build(Checkpoint(config, VOCAB, network.state_dict(), {}, {"step": 1}), precision=precision)
-    return model
 
 
 @pytest.mark.parametrize("unit", ["vclstm", "gru"])

@@ -78,5 +78,5 @@ def test_a_prime_and_a_length_are_checked() -> None:
         model.generate(np.array([], np.int64), 2)
     with pytest.raises(VcdeployError, match="length must be 0 or more, not -1"):
         model.generate(np.array([1]), -1)
-    with pytest.raises(TypeError, match="warmth"):
+    with pytest.raises(VcdeployError, match="warmth"):
         model.generate(np.array([1]), 2, warmth=0.5)
