@@ -15,7 +15,7 @@ D = 40
 
 def exported(unit: str = "vcgru", precision: str = "f32") -> ModelProto:
     torch.manual_seed(3)
-    network = scheduled(LanguageModel(unit, len(VOCAB), D, 2, sharpness=0.5))
+    network = scheduled(LanguageModel(unit, len(VOCAB), D, layers=2, sharpness=0.5))
     config = {
         "unit": unit, "dim": D, "layers": 2, "sharpness": 0.5, "epsilon": 1e-3, "precision": "f32",
         "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",

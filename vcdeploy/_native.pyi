@@ -1,6 +1,6 @@
 """The native module, built from plugins/cpu."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,14 +130,20 @@ class Model:
     ) -> None:
         """layers: U, V, u, v, b of each; u, v, b in float32. table_bytes: what the first layer's table may take."""
 
-    def run(self, tokens: NDArray[np.int64], state: Floats | None = None) -> tuple[Floats, Floats, Floats]:
-        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers]."""
+    def run(
+        self, tokens: NDArray[np.int64], state: Floats | None = None, check: Callable[[], None] | None = None
+    ) -> tuple[Floats, Floats, Floats]:
+        """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
+
+        Every few milliseconds the call runs signal handlers and check; an exception of either ends it.
+        """
 
     def generate(
         self,
         prime: NDArray[np.int64],
         uniforms: NDArray[np.float64],
         state: Floats | None = None,
+        check: Callable[[], None] | None = None,
         *,
         temperature: float,
         top_k: int,
@@ -148,7 +154,7 @@ class Model:
         Row t of tokens [length], m [length, layers] and log-probabilities [length] belongs to generated token t. m is
         that of the step it was sampled from: over the prime's last token, then over the token before. The
         log-probability is the model's own, before temperature, top_k and top_p. The last generated token is not read:
-        pass it, with the state, as the next prime.
+        pass it, with the state, as the next prime. check: as for run.
         """
 
     @property

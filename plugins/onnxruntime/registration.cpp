@@ -14,6 +14,7 @@
 #include "custom_op.h"
 #include "ort_c_api.h"
 #include "status.h"
+#include "system/fork.h"
 
 #ifdef _WIN32
 #define VCDEPLOY_VISIBLE __declspec(dllexport)
@@ -59,7 +60,7 @@ class Domain {
 
 // Domains are never released: sessions keep using them, and the library cannot know when the last session ends.
 Domain& domain_of(const OrtApi& api, Settings settings) {
-    static std::mutex busy;
+    static ForkMutex busy;
     static std::map<std::pair<const OrtApi*, Settings>, std::unique_ptr<Domain>> domains;
     const std::lock_guard lock(busy);
     std::unique_ptr<Domain>& found = domains[{&api, settings}];

@@ -117,8 +117,11 @@ std::shared_ptr<SharedLayer> UnitKernel::layer_for(OrtKernelContext& context, st
     auto made = std::make_shared<Remembered>();
     made->layer = packed(weights, D);
     for (const Tensor& each : weights) made->copies.emplace_back(each.data, each.data + size_of(each));
-    const std::lock_guard lock(changing_);
-    last_ = made;
+    std::shared_ptr<const Remembered> replaced = made;  // ends after the lock: it holds a ForkMutex of its own
+    {
+        const std::lock_guard lock(changing_);
+        last_.swap(replaced);
+    }
     return made->layer;
 }
 

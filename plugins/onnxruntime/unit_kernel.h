@@ -10,6 +10,7 @@
 
 #include "engine/sequence.h"
 #include "ort_c_api.h"
+#include "system/fork.h"
 #include "tensors.h"
 #include "weights/layer.h"
 
@@ -36,7 +37,7 @@ class SharedLayer {
     const Layer layer_;
     const Softness softness_;
     const int threads_;
-    std::mutex busy_;
+    ForkMutex busy_;
     std::vector<std::unique_ptr<Stepper>> idle_;
 };
 
@@ -73,7 +74,7 @@ class UnitKernel {
     const std::int64_t levels_;  // the attribute activation_levels, or 0
     const Precision precision_;
     std::shared_ptr<SharedLayer> constant_;  // or null
-    std::mutex changing_;
+    ForkMutex changing_;
     std::shared_ptr<const Remembered> last_;
 };
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vcdeploy import extras
 from vcdeploy.errors import VcdeployError
+from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.sampling import Sampling, Token
 from vcdeploy.spec import UNITS
 
@@ -40,6 +41,27 @@ class Backend(Protocol):
 
     def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
         """Generate `length` tokens after the prime, in pieces of as many as one call of the backend makes."""
+
+
+class Interruptible:
+    """Base class of backends that call `check` every few milliseconds; an exception that it raises ends the call.
+
+    Other backends are checked between their calls (runtime/limits.py).
+    """
+
+    def run(
+        self,
+        tokens: NDArray[np.int64],
+        state: NDArray[np.float32] | None = None,
+        position: int = 0,
+        check: Check | None = None,
+    ) -> Arrays:
+        raise NotImplementedError
+
+    def generate(
+        self, prime: NDArray[np.int64], length: int, sampling: Sampling, check: Check | None = None
+    ) -> Iterator[list[Token]]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.backends import Arrays, Backend
+from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
+from vcdeploy.runtime.backends import Arrays, Backend, Interruptible
+from vcdeploy.runtime.limits import Check, Event, check_of, checked, run_in_pieces
 from vcdeploy.runtime.sampling import Sampling, Token
 from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
@@ -51,17 +52,31 @@ class Model:
         """The variant of the backend: native's instruction set, ONNX Runtime's custom op or function body, …"""
         return self.runner.detail
 
-    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Arrays:
+    def run(
+        self,
+        tokens: NDArray[np.int64],
+        state: NDArray[np.float32] | None = None,
+        position: int = 0,
+        *,
+        timeout: float | None = None,
+        cancel: Event | None = None,
+    ) -> Arrays:
         """Run the model over tokens.
 
         Args:
             tokens: Ids [T, B].
             state: [S, B, D], as returned by an earlier call; zeros by default.
             position: Number of symbols processed so far; only the CRNN on bits needs it.
+            timeout: Raise TimedOut if the call takes longer than so many seconds.
+            cancel: A threading.Event; raise Cancelled once another thread has set it.
 
         Returns:
             Logits [T, B, vocab], state [S, B, D] and m [T, B, layers].
+
+        Both limits, like Ctrl-C, end a call between two steps: on native every few milliseconds; on other backends
+        the limits split the tokens into several calls, and Ctrl-C without a limit waits for the backend.
         """
+        check = check_of(timeout, cancel)
         tokens = _array(tokens, "tokens")
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise VcdeployError(
@@ -75,11 +90,22 @@ class Model:
             if state.shape != shape:
                 raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
         try:
-            outputs: Arrays = self.runner.run(np.ascontiguousarray(tokens, np.int64), state, position)
+            outputs = self._run(np.ascontiguousarray(tokens, np.int64), state, position, check)
+        except (TimedOut, Cancelled):
+            raise
         except VcdeployError:
             self._check_ids(tokens)  # the same message on every backend
             raise
         return outputs
+
+    def _run(
+        self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None, position: int, check: Check | None
+    ) -> Arrays:
+        if check is None:
+            return self.runner.run(tokens, state, position)
+        if isinstance(self.runner, Interruptible):
+            return self.runner.run(tokens, state, position, check)
+        return run_in_pieces(self.runner, tokens, state, position, check)
 
     @cached_property
     def _state_rows(self) -> int:
@@ -87,7 +113,14 @@ class Model:
         return rows
 
     def generate(
-        self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
+        self,
+        prime: ArrayLike,
+        length: int = 200,
+        sampling: Sampling | None = None,
+        *,
+        timeout: float | None = None,
+        cancel: Event | None = None,
+        **options: Any,
     ) -> Iterator[int]:
         """Generate ids after the prime, one by one; the same seed gives the same ids on every backend.
 
@@ -95,21 +128,38 @@ class Model:
             prime: Ids to start from, at least one.
             length: Number of ids to generate.
             sampling: How to sample.
+            timeout: Raise TimedOut if not all ids are there so many seconds after this call.
+            cancel: A threading.Event; raise Cancelled once another thread has set it.
             **options: Fields of Sampling, to override those of `sampling`.
 
         Examples:
             >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
         """
-        return (token.id for token in self.stream(prime, length, sampling, **options))
+        tokens = self.stream(prime, length, sampling, timeout=timeout, cancel=cancel, **options)
+        return (token.id for token in tokens)
 
     def stream(
-        self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
+        self,
+        prime: ArrayLike,
+        length: int = 200,
+        sampling: Sampling | None = None,
+        *,
+        timeout: float | None = None,
+        cancel: Event | None = None,
+        **options: Any,
     ) -> Iterator[Token]:
         """Like generate, but yields tokens with the m of their step and their log-probability."""
-        return chain.from_iterable(self.pieces(prime, length, sampling, **options))
+        return chain.from_iterable(self.pieces(prime, length, sampling, timeout=timeout, cancel=cancel, **options))
 
     def pieces(
-        self, prime: ArrayLike, length: int = 200, sampling: Sampling | None = None, **options: Any
+        self,
+        prime: ArrayLike,
+        length: int = 200,
+        sampling: Sampling | None = None,
+        *,
+        timeout: float | None = None,
+        cancel: Event | None = None,
+        **options: Any,
     ) -> Iterator[list[Token]]:
         """Like stream, but yields lists of as many tokens as the backend generates at once."""
         if isinstance(prime, str):
@@ -119,6 +169,11 @@ class Model:
             sampling = replace(sampling or Sampling(), **options)
         except TypeError as error:
             raise VcdeployError(f"the sampling options are invalid ({error}); see vcdeploy.Sampling") from error
+        if given.ndim > 1:
+            raise VcdeployError(
+                f"the prime must be one sequence of ids, not an array of shape {list(given.shape)}: "
+                f"call generate for each sequence"
+            )
         if given.size == 0:
             raise VcdeployError("sampling needs a prime of at least one symbol")
         if not isinstance(length, (int, np.integer)) or length < 0:
@@ -127,7 +182,12 @@ class Model:
             raise VcdeployError(f"the prime must be integers, the ids of model.vocab.encode, not {given.dtype}")
         ids = given.astype(np.int64).reshape(-1)
         self._check_ids(ids)
-        return self.runner.generate(ids, length, sampling)
+        check = check_of(timeout, cancel)
+        if check is None:
+            return self.runner.generate(ids, length, sampling)
+        if isinstance(self.runner, Interruptible):
+            return self.runner.generate(ids, length, sampling, check)
+        return checked(self.runner.generate(ids, length, sampling), check)
 
     def _check_ids(self, ids: NDArray[Any]) -> None:
         low, high = (ids.min(), ids.max()) if ids.size > 1 else (ids.item(), ids.item())

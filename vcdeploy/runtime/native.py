@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.reader import Stored
+from vcdeploy.runtime.backends import Interruptible
+from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.sampling import Sampling, Token
 from vcdeploy.spec import UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary
@@ -40,7 +42,7 @@ def _array(weight: ArrayLike | Stored) -> Any:
     return weight.values.view(np.uint8), weight.precision, scale
 
 
-class NativeModel:
+class NativeModel(Interruptible):
     """A language model of variable-computation units, with packed weights, on the CPU.
 
     weights: `embedding` [vocab, D], `layers.0.U`, `.V`, `.u`, `.v`, `.b` and so on, `output.weight` [vocab, D],
@@ -120,26 +122,34 @@ class NativeModel:
         return self._model.table_bytes
 
     def run(
-        self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0
+        self,
+        tokens: NDArray[np.int64],
+        state: NDArray[np.float32] | None = None,
+        position: int = 0,
+        check: Check | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
         position is part of the common interface and not used here.
         """
         try:
-            return self._model.run(tokens, state)
+            return self._model.run(tokens, state, check)
         except ValueError as error:
             raise VcdeployError(f"the model can't run: {error}") from error
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
+    def generate(
+        self, prime: NDArray[np.int64], length: int, sampling: Sampling, check: Check | None = None
+    ) -> Iterator[list[Token]]:
         """Generate the same tokens as `vcdeploy.runtime.sampling.generate`, many per native call."""
         random = sampling.uniforms()
         options = {name: value for name, value in asdict(sampling).items() if name != "seed"}
         tokens, state = np.ascontiguousarray(prime, np.int64).reshape(-1), None
         while length > 0:
+            if check is not None:
+                check()
             uniforms = random.random(min(length, STREAMED))
             try:
-                made, m, log_probabilities, state = self._model.generate(tokens, uniforms, state, **options)
+                made, m, log_probabilities, state = self._model.generate(tokens, uniforms, state, check, **options)
             except ValueError as error:
                 raise VcdeployError(f"the model can't generate: {error}") from error
             means = m.mean(-1, dtype=np.float64).tolist()

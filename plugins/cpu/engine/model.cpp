@@ -5,7 +5,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "system/denormals.h"
 #include "weights/layout.h"
 
 namespace vcdeploy {
@@ -21,6 +20,10 @@ Model::Model(const ModelWeights& weights, const ModelOptions& options)
     if (!std::all_of(embedding_.data(), embedding_.data() + embedding_.size(),
                      [](float x) { return std::isfinite(x); }))
         throw std::invalid_argument("the embedding holds a NaN or an infinity");
+
+    const auto layers = static_cast<std::int64_t>(weights.layers.size());
+    const std::int64_t step = (2 * gates_of(unit_) * layers * dim_ + vocab_) * dim_;
+    chunk_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / step, 1, kChunk));
 
     layers_.reserve(weights.layers.size());
     for (const LayerWeights& each : weights.layers) layers_.emplace_back(unit_, dim_, each, options.precision);
@@ -45,7 +48,7 @@ void Model::write_state(float* state, std::size_t stride) const {
     for (int s = 0; s < state_rows(); ++s) std::copy_n(state_.data() + s * stepper_.padded(), dim_, state + s * stride);
 }
 
-// Runs at most kChunk tokens through all layers. Token t is tokens[t * stride]; its m go to compute + t *
+// Runs at most chunk_ tokens through all layers. Token t is tokens[t * stride]; its m go to compute + t *
 // compute_stride, the last layer's outputs to rows_.
 void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, float* compute,
                     std::size_t compute_stride) {
@@ -68,24 +71,20 @@ void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, f
 }
 
 void Model::run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
-                float* compute) {
-    const std::lock_guard<std::mutex> alone(busy_);
-    const FlushDenormals flush(layers_[0].precision != Precision::int8);
+                float* compute, const Pause& pause) {
     const std::size_t batch = B, stride = batch * dim_;
-    for (std::size_t n = 0; n < batch; ++n) {
-        read_state(state + n * dim_, stride);
-        output_.reset();
-        for (int from = 0; from < T; from += kChunk) {
-            const int count = std::min(kChunk, T - from);
-            const std::size_t first = from * batch + n;
-            advance(tokens + first, batch, count, compute + first * layers(), batch * layers());
-            for (int t = 0; t < count; ++t) {
-                output_.run(rows_.data() + t * stepper_.padded(), changed_[t], kernels(), stepper_.team());
-                std::copy_n(output_.logits(), vocab_, logits + (first + t * batch) * vocab_);
-            }
-        }
-        write_state(state_out + n * dim_, stride);
-    }
+    std::copy_n(state, state_rows() * stride, state_out);
+    for (std::size_t n = 0; n < batch; ++n)
+        for (int from = 0; from < T; from += chunk_)
+            alone(pause, state_out + n * dim_, stride, [&] {
+                const int count = std::min(chunk_, T - from);
+                const std::size_t first = from * batch + n;
+                advance(tokens + first, batch, count, compute + first * layers(), batch * layers());
+                for (int t = 0; t < count; ++t) {
+                    output_.run(rows_.data() + t * stepper_.padded(), changed_[t], kernels(), stepper_.team());
+                    std::copy_n(output_.logits(), vocab_, logits + (first + t * batch) * vocab_);
+                }
+            });
 }
 
 }  // namespace vcdeploy

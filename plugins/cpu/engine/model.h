@@ -4,12 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "engine/output.h"
 #include "engine/sampling.h"
 #include "engine/step.h"
+#include "system/denormals.h"
+#include "system/turn.h"
 #include "weights/input_table.h"
 #include "weights/layer.h"
 #include "weights/packing.h"
@@ -60,18 +61,35 @@ class Model {
     std::size_t table_bytes() const { return table_ ? table_->bytes() : 0; }
 
     // tokens [T, B], each from 0 to vocab - 1; state [S, B, D] -> logits [T, B, vocab], state_out [S, B, D],
-    // compute [T, B, layers] (m). Concurrent calls are serialized.
+    // compute [T, B, layers] (m). Concurrent calls take turns, piece by piece. Calls pause() between pieces of some
+    // milliseconds (or one step, if that takes longer) and while it waits for its turn; what it throws ends the call.
     void run(const std::int64_t* tokens, int T, int B, const float* state, float* logits, float* state_out,
-             float* compute);
+             float* compute, const Pause& pause);
 
     // Processes the prime [n >= 1], then samples `length >= 1` tokens. The last sampled token is not processed: pass it
-    // as the prime of the next call.
+    // as the prime of the next call. pause: as for run.
     void generate(const std::int64_t* prime, int n, const double* uniforms, int length, const Sampling& sampling,
-                  const float* state, const Generated& out);
+                  const float* state, const Generated& out, const Pause& pause);
 
   private:
-    // Tokens that go through one layer before the next layer's weights are read.
+    // At most so many tokens go through one layer before the next layer's weights are read.
     static constexpr int kChunk = 128;
+    // At most so many multiply-adds in a piece, if every step updates the whole state: some milliseconds.
+    static constexpr std::int64_t kPiece = 64'000'000;
+
+    // A piece of work on a state, from the state before to the one after it, then a pause.
+    template <class Work>
+    void alone(const Pause& pause, float* state, std::size_t stride, const Work& work) {
+        {
+            const Holding held(turn_, pause);
+            const FlushDenormals flush(layers_[0].precision != Precision::int8);
+            read_state(state, stride);
+            output_.reset();
+            work();
+            write_state(state, stride);
+        }
+        pause();
+    }
 
     void read_state(const float* state, std::size_t stride);
     void write_state(float* state, std::size_t stride) const;
@@ -83,7 +101,9 @@ class Model {
     std::vector<Layer> layers_;
     std::unique_ptr<InputTable> table_;
 
-    std::mutex busy_;  // guards the working memory below
+    int chunk_;  // tokens of a piece
+
+    Turn turn_;  // guards the working memory below
     Stepper stepper_;
     OutputLayer output_;
     Buffer<float> state_;  // [S, padded]

@@ -28,7 +28,8 @@ static double softened(double centre, int i, const Softness& softness) { return 
 template <class T>
 Extent extent_of(T m, int dim, const Softness& softness) {
     const double centre = static_cast<double>(m) * dim;
-    const auto within = [dim](double place) { return static_cast<int>(std::clamp(place, 0.0, double(dim))); };
+    // NaN (an infinite m minus an infinite reach) counts as 0.
+    const auto within = [dim](double place) { return place > 0 ? static_cast<int>(std::min(place, double(dim))) : 0; };
     // One spare dimension on each side, so that the comparisons below decide, not the rounding of `reach`.
     int ones = within(std::floor(centre - softness.reach) - 1);
     int active = within(std::ceil(centre + softness.reach) + 1);

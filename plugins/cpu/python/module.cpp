@@ -7,7 +7,9 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -196,61 +198,94 @@ void make_model(Model* place, const std::string& unit_name, const MatrixArray& e
     new (place) Model(weights, options);
 }
 
-const std::int64_t* checked_tokens(const Array& tokens, const std::string& name, const Shape& shape, int vocab) {
-    const auto* ids = elements<std::int64_t>(tokens, name, shape);
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        if (ids[i] < 0 || ids[i] >= vocab)
+// A copy of the elements: what is checked must be what is used, and once the GIL is released another thread may write
+// into the caller's array.
+template <class T>
+std::vector<T> copied(const Array& array, const std::string& name, const Shape& shape) {
+    const T* first = elements<T>(array, name, shape);
+    return {first, first + array.size()};
+}
+
+std::vector<std::int64_t> checked_tokens(const Array& tokens, const std::string& name, const Shape& shape, int vocab) {
+    const std::vector<std::int64_t> ids = copied<std::int64_t>(tokens, name, shape);
+    for (const std::int64_t id : ids)
+        if (id < 0 || id >= vocab)
             throw nb::value_error(
-                (name + " holds " + std::to_string(ids[i]) + ", but the ids here are 0 to " + std::to_string(vocab - 1))
+                (name + " holds " + std::to_string(id) + ", but the ids here are 0 to " + std::to_string(vocab - 1))
                     .c_str());
     return ids;
 }
 
-// The given state, or zeros (stored in `fresh`).
-const float* state_of(const MaybeArray& state, const Shape& shape, std::vector<float>& fresh) {
-    if (state) return elements<float>(*state, "state", shape);
-    fresh.assign(shape[0] * shape[1] * shape[2], 0.0f);
-    return fresh.data();
+// A copy of the given state, or zeros.
+std::vector<float> state_of(const MaybeArray& state, const Shape& shape) {
+    if (state) return copied<float>(*state, "state", shape);
+    return std::vector<float>(shape[0] * shape[1] * shape[2]);
 }
 
-nb::tuple run_model(Model& model, const Array& tokens, const MaybeArray& state) {
+// Called by the library without the GIL. Every few milliseconds: runs Python's signal handlers (Ctrl-C) and `check`,
+// which may be None; an exception of either ends the call.
+class Interruptions {
+  public:
+    explicit Interruptions(nb::handle check) : check_(check) {}
+
+    void operator()() {
+        if (Clock::now() < next_) return;
+        {
+            const nb::gil_scoped_acquire held;
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            if (!check_.is_none()) check_();
+        }
+        next_ = Clock::now() + kApart;
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds kApart{10};
+
+    nb::handle check_;
+    Clock::time_point next_ = Clock::now() + kApart;
+};
+
+nb::tuple run_model(Model& model, const Array& tokens, const MaybeArray& state, nb::handle check) {
     const Shape shape = sizes(tokens, "tokens", "[T, B]", 2, true);
     const std::size_t T = shape[0], B = shape[1];
     const Shape state_shape{static_cast<std::size_t>(model.state_rows()), B, static_cast<std::size_t>(model.dim())};
-    const auto* ids = checked_tokens(tokens, "tokens", shape, model.vocab());
-    std::vector<float> fresh;
-    const float* before = state_of(state, state_shape, fresh);
+    const std::vector<std::int64_t> ids = checked_tokens(tokens, "tokens", shape, model.vocab());
+    const std::vector<float> before = state_of(state, state_shape);
     const Made<float> logits = made<float>({T, B, static_cast<std::size_t>(model.vocab())});
     const Made<float> after = made<float>(state_shape);
     const Made<float> compute = made<float>({T, B, static_cast<std::size_t>(model.layers())});
     {
+        Interruptions pause(check);
         const nb::gil_scoped_release free;
-        model.run(ids, static_cast<int>(T), static_cast<int>(B), before, logits.data(), after.data(), compute.data());
+        model.run(ids.data(), static_cast<int>(T), static_cast<int>(B), before.data(), logits.data(), after.data(),
+                  compute.data(), std::ref(pause));
     }
     return nb::make_tuple(logits, after, compute);
 }
 
-nb::tuple generate(Model& model, const Array& prime, const Array& uniforms, const MaybeArray& state, double temperature,
-                   int top_k, double top_p) {
+nb::tuple generate(Model& model, const Array& prime, const Array& uniforms, const MaybeArray& state, nb::handle check,
+                   double temperature, int top_k, double top_p) {
     const Shape read = sizes(prime, "prime", "[n] with n above 0", 1, false);
     const Shape written = sizes(uniforms, "uniforms", "[length] with length above 0", 1, false);
     const Shape state_shape{static_cast<std::size_t>(model.state_rows()), 1, static_cast<std::size_t>(model.dim())};
-    const auto* ids = checked_tokens(prime, "prime", read, model.vocab());
-    const auto* places = elements<double>(uniforms, "uniforms", written);
-    for (std::size_t i = 0; i < written[0]; ++i)
-        if (!(places[i] >= 0 && places[i] <= 1)) throw nb::value_error("uniforms must be between 0 and 1");
+    const std::vector<std::int64_t> ids = checked_tokens(prime, "prime", read, model.vocab());
+    const std::vector<double> places = copied<double>(uniforms, "uniforms", written);
+    for (const double place : places)
+        if (!(place >= 0 && place <= 1)) throw nb::value_error("uniforms must be between 0 and 1");
     const Sampling sampling(temperature, top_k, top_p);
-    std::vector<float> fresh;
-    const float* before = state_of(state, state_shape, fresh);
+    const std::vector<float> before = state_of(state, state_shape);
     const auto layers = static_cast<std::size_t>(model.layers());
     const Made<std::int64_t> tokens = made<std::int64_t>(written);
     const Made<float> m = made<float>({written[0], layers});
     const Made<double> log_probabilities = made<double>(written);
     const Made<float> after = made<float>(state_shape);
     {
+        Interruptions pause(check);
         const nb::gil_scoped_release free;
-        model.generate(ids, static_cast<int>(read[0]), places, static_cast<int>(written[0]), sampling, before,
-                       {tokens.data(), m.data(), log_probabilities.data(), after.data()});
+        model.generate(ids.data(), static_cast<int>(read[0]), places.data(), static_cast<int>(written[0]), sampling,
+                       before.data(), {tokens.data(), m.data(), log_probabilities.data(), after.data()},
+                       std::ref(pause));
     }
     return nb::make_tuple(tokens, m, log_probabilities, after);
 }
@@ -298,10 +333,11 @@ NB_MODULE(_native, m) {
         .def("__init__", make_model, "unit"_a, "embedding"_a, "layers"_a, "output_weight"_a, "output_bias"_a,
              nb::kw_only(), "sharpness"_a, "epsilon"_a, "precision"_a = "f32", "threads"_a = 1, "table_bytes"_a = 0,
              "isa"_a = "auto")
-        .def("run", run_model, "tokens"_a, "state"_a = nb::none(),
-             "tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].")
-        .def("generate", generate, "prime"_a, "uniforms"_a, "state"_a = nb::none(), nb::kw_only(), "temperature"_a,
-             "top_k"_a, "top_p"_a,
+        .def("run", run_model, "tokens"_a, "state"_a = nb::none(), "check"_a = nb::none(),
+             "tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers]. "
+             "check: called every few milliseconds; an exception ends the call.")
+        .def("generate", generate, "prime"_a, "uniforms"_a, "state"_a = nb::none(), "check"_a = nb::none(),
+             nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a,
              "prime [n], uniforms [length], state [S, 1, D] -> tokens [length], m [length, layers], log-probabilities "
              "[length], "
              "state, m of the prime except its last token [n - 1, layers].")

@@ -98,13 +98,16 @@ void backward(const std::string& unit, const Array& dY, const Array& dM, const A
     const Sizes sizes(unit, X, C0.has_value() && dC.has_value());
     by_type(X, [&](auto zero) {
         using T = decltype(zero);
+        // A copy: M decides which memory is read, and another thread may write into the caller's array.
+        const T* const given = elements<T>(M, "M", sizes.tokens());
+        const std::vector<T> m(given, given + M.size());
         const auto layer = layer_of<T>(sizes, U, V, u, v, 0, sharpness, epsilon);
         const training::Backward<T> call{
             elements<T>(X, "X", sizes.sequence()),
             elements<T>(H0, "H0", sizes.state()),
             C0 ? elements<T>(*C0, "C0", sizes.state()) : nullptr,
             elements<T>(Y, "Y", sizes.sequence()),
-            elements<T>(M, "M", sizes.tokens()),
+            m.data(),
             elements<T>(gates, "gates", sizes.gates()),
             elements<T>(dY, "dY", sizes.sequence()),
             elements<T>(dM, "dM", sizes.tokens()),
@@ -117,8 +120,8 @@ void backward(const std::string& unit, const Array& dY, const Array& dM, const A
             elements<T>(dv, "dv", {sizes.D}),
             elements<T>(dS, "dS", sizes.tokens()),
         };
-        for (std::size_t n = 0; n < sizes.T * sizes.B; ++n)
-            if (!(call.M[n] >= 0 && call.M[n] <= 1)) throw nb::value_error("M must hold values between 0 and 1");
+        for (const T each : m)
+            if (!(each >= 0 && each <= 1)) throw nb::value_error("M must hold values between 0 and 1");
         const nb::gil_scoped_release free;
         training::run_backward(layer, call, threads, isa);
     });

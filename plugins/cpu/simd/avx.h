@@ -104,8 +104,11 @@ static inline void store(std::int32_t* p, Counts x) {
 }
 
 // The initial sums if the levels add up to `total`: compensates for the 128 added to the weights of the first eight
-// rows.
-static inline Counts start_of(std::int32_t total) { return {_mm256_set1_epi32(total * -128), _mm256_setzero_si256()}; }
+// rows. Wraps around; the sums of products added to it wrap back.
+static inline Counts start_of(std::int32_t total) {
+    const auto less = static_cast<std::int32_t>(static_cast<std::uint32_t>(total) * -128u);
+    return {_mm256_set1_epi32(less), _mm256_setzero_si256()};
+}
 
 // The same on top of known sums.
 static inline Counts started(Counts known, Counts start) {
@@ -146,9 +149,12 @@ static inline Counts operator+(Counts a, Counts b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
 
-// Stores sixteen numbers, rounded half to even.
+// Stores sixteen numbers, rounded half to even; beyond int16 the nearest one it has, for NaN the largest: the minimum
+// with NaN is its second operand, and the conversion to int32 makes everything else it can't represent -2^31.
 static inline void store_whole(std::int16_t* p, Rows x) {
-    const __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+    const __m256 most = _mm256_set1_ps(32767.0f);
+    const __m256i low = _mm256_cvtps_epi32(_mm256_min_ps(x.low, most));
+    const __m256i both = _mm256_packs_epi32(low, _mm256_cvtps_epi32(_mm256_min_ps(x.high, most)));
     _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(both, 0xd8));
 }
 // The sums themselves, after accumulation.

@@ -16,6 +16,7 @@ constexpr int kCountsApart = 1;
 #ifdef __GNUC__
 typedef float Four __attribute__((vector_size(16)));
 typedef std::int32_t FourCounts __attribute__((vector_size(16)));
+typedef std::uint32_t FourBits __attribute__((vector_size(16)));
 #else
 // The same, for compilers without vector types.
 template <class T>
@@ -33,7 +34,18 @@ struct FourOf {
 };
 using Four = FourOf<float>;
 using FourCounts = FourOf<std::int32_t>;
+using FourBits = FourOf<std::uint32_t>;
 #endif
+
+// a + b modulo 2^32: sums may wrap around on the way to a result that fits (see start_of).
+static inline FourCounts wrapping_sum(FourCounts a, FourCounts b) {
+    FourBits x, y;
+    std::memcpy(&x, &a, sizeof x);
+    std::memcpy(&y, &b, sizeof y);
+    x = x + y;
+    std::memcpy(&a, &x, sizeof x);
+    return a;
+}
 
 struct Rows {
     Four a, b, c, d;
@@ -138,7 +150,9 @@ struct Counts {
     FourCounts a, b, c, d;
 };
 
-static inline Counts operator+(Counts x, Counts y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
+static inline Counts operator+(Counts x, Counts y) {
+    return {wrapping_sum(x.a, y.a), wrapping_sum(x.b, y.b), wrapping_sum(x.c, y.c), wrapping_sum(x.d, y.d)};
+}
 
 static inline Counts load(const std::int32_t* p) {
     Counts x;
@@ -148,17 +162,15 @@ static inline Counts load(const std::int32_t* p) {
 static inline void store(std::int32_t* p, Counts x) { std::memcpy(p, &x, sizeof x); }
 
 // The initial sums if the levels add up to `total`: compensates for the 128 added to the weights of the first eight
-// rows.
+// rows. Wraps around; the sums of products added to it wrap back.
 static inline Counts start_of(std::int32_t total) {
-    const std::int32_t less = total * -128;
+    const auto less = static_cast<std::int32_t>(static_cast<std::uint32_t>(total) * -128u);
     const FourCounts added{less, less, less, less}, none{0, 0, 0, 0};
     return {added, added, none, none};
 }
 
 // The same on top of known sums.
-static inline Counts started(Counts known, Counts start) {
-    return {known.a + start.a, known.b + start.b, known.c + start.c, known.d + start.d};
-}
+static inline Counts started(Counts known, Counts start) { return known + start; }
 
 // Two columns of rows r and r + 8 per int32 (layout.h): the columns of row r, with 128 added, in bytes 0 and 2, those
 // of row r + 8 in bytes 1 and 3.
@@ -183,13 +195,14 @@ static inline Counts multiply_add(ColumnPair w, const std::int16_t* levels, Coun
     const FourCounts second{levels[1], levels[1], levels[1], levels[1]};
     const auto low = [&](FourCounts v) { return (v & 255) * first + (v >> 16 & 255) * second; };
     const auto high = [&](FourCounts v) { return (v << 16 >> 24) * first + (v >> 24) * second; };
-    return {sum.a + low(w.a), sum.b + low(w.b), sum.c + high(w.a), sum.d + high(w.b)};
+    return sum + Counts{low(w.a), low(w.b), high(w.a), high(w.b)};
 }
 
-// Stores sixteen numbers, rounded half to even.
+// Stores sixteen numbers, rounded half to even; beyond int16 the nearest one it has, for NaN the largest.
 static inline void store_whole(std::int16_t* p, Rows x) {
+    const auto within = [](float f) { return f < 32767.0f ? (f > -32768.0f ? f : -32768.0f) : 32767.0f; };
     float whole[16];
-    store(whole, rounded(x));
+    store(whole, rounded(each(within, x)));
     for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(whole[i]);
 }
 // The sums themselves, after accumulation.

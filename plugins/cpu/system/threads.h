@@ -1,10 +1,14 @@
 // A thread pool that splits the rows of a step. Helper threads spin briefly between steps, then sleep.
 //
-// Helpers live as long as their team. A forked process has no helpers: create models after a fork.
+// Every helper has its own part, so that its rows stay in its cache. The caller also does the parts that no helper has
+// begun by the time it has finished its own: on a busy machine a helper may not run for milliseconds.
+//
+// Helpers live as long as their team. A forked process has none and starts its own with the first work it splits.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -15,19 +19,19 @@ namespace vcdeploy {
 class Team {
   public:
     // threads: 1 to 256, including the caller; otherwise throws std::invalid_argument. flush: helpers treat denormals
-    // as 0.
+    // as 0. Throws std::system_error if the system has no more threads; so does run in a forked process.
     explicit Team(int threads, bool flush = true);
     ~Team();
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
-    int size() const { return static_cast<int>(helpers_.size()) + 1; }
+    int size() const { return size_; }
 
-    // Calls work(part) for every part, one of them on the calling thread; returns when all are done. One caller at a
-    // time. products: multiply-adds in total; if there are few, the caller does everything.
+    // Calls work(part) for every part, at least one of them on the calling thread; returns when all are done. One
+    // caller at a time. products: multiply-adds in total; if there are few, the caller does everything.
     template <class Work>
     void run(std::int64_t products, const Work& work) {
-        if (helpers_.empty() || products < kWorthSharing) return work(Part{0, 1});
+        if (size_ == 1 || products < kWorthSharing) return work(Part{0, 1});
         start([](const void* what, Part part) { (*static_cast<const Work*>(what))(part); }, &work);
     }
 
@@ -37,16 +41,35 @@ class Team {
 
     using Call = void (*)(const void*, Part);
 
-    void start(Call call, const void* work);
-    void help(int member);
-    void end();
+    // The helpers and everything they share with the caller.
+    struct Crew {
+        Crew(int size, bool flush);
+        ~Crew();
+        void start(Call call, const void* work);
+        void help(int member, bool flush);
+        bool claim(int member, std::uint32_t round);
+        void end();
 
+        struct alignas(64) Claim {
+            std::atomic<std::uint32_t> round{0};  // the last round in which the part was begun
+        };
+
+        std::vector<Claim> claims;  // by part; the first, the caller's own, is not used
+        Call call = nullptr;
+        const void* work = nullptr;
+        std::atomic<bool> ended{false};
+        alignas(64) std::atomic<std::uint32_t> round{0};  // incremented when there is work
+        alignas(64) std::atomic<std::uint32_t> left{0};   // parts of this round, except the first, not yet done
+        std::vector<std::thread> helpers;
+    };
+
+    void start(Call call, const void* work);
+    void leave_if_forked();
+
+    int size_;
     bool flush_;
-    std::vector<std::thread> helpers_;
-    Call call_ = nullptr;  // null ends the helpers
-    const void* work_ = nullptr;
-    std::atomic<std::uint32_t> round_{0};  // incremented when there is work
-    std::atomic<std::uint32_t> busy_{0};   // helpers that have not finished this round
+    std::uint32_t forks_;  // when the crew was started
+    std::unique_ptr<Crew> crew_;
 };
 
 }  // namespace vcdeploy

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "system/buffer.h"
+#include "system/fork.h"
 
 namespace vcdeploy::training {
 namespace {
@@ -24,7 +25,7 @@ class Store {
   public:
     Block take(std::size_t bytes) {
         const std::size_t wanted = std::max<std::size_t>(1, (bytes + kWhole - 1) / kWhole) * kWhole;
-        const std::lock_guard<std::mutex> guard(lock_);
+        const std::lock_guard<ForkMutex> guard(lock_);
         const auto smaller = [](const Block& one, const Block& other) { return one.capacity < other.capacity; };
         std::sort(kept_.begin(), kept_.end(), smaller);
         const auto fit = std::lower_bound(kept_.begin(), kept_.end(), Block{nullptr, wanted}, smaller);
@@ -46,7 +47,7 @@ class Store {
     }
 
     void give(Block block) {
-        const std::lock_guard<std::mutex> guard(lock_);
+        const std::lock_guard<ForkMutex> guard(lock_);
         in_use_ -= block.capacity;
         kept_.push_back(block);
     }
@@ -58,7 +59,7 @@ class Store {
         return sum;
     }
 
-    std::mutex lock_;
+    ForkMutex lock_;
     std::vector<Block> kept_;
     std::size_t in_use_ = 0, most_ = 0;
 };

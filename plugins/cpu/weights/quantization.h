@@ -6,7 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/table.h"
 
@@ -20,7 +22,7 @@ constexpr int activation_levels(int dim) {
 }
 
 // The range (the magnitude mapped to the highest level), from the largest magnitude.
-inline float state_range(float largest) { return std::max(1.0f, largest); }
+inline float state_range(float largest) { return largest <= 1 ? 1 : largest; }   // NaN stays NaN
 inline float input_range(float largest) { return std::max(0x1p-40f, largest); }  // never 0, since it is a divisor
 
 // The scale of a row of weights, from its largest magnitude: a 127th of it, without the last seven bits. A level times
@@ -33,9 +35,10 @@ inline float row_scale(float largest) {
     return wide - rest;
 }
 
+// Without a finite range, every product is NaN, whatever the levels.
 inline void set_range(Activations& x, float range, int levels) {
     x.levels_of_one = static_cast<float>(levels) / range;
-    x.unit = range / static_cast<float>(levels);
+    x.unit = std::isfinite(range) ? range / static_cast<float>(levels) : std::numeric_limits<float>::quiet_NaN();
 }
 
 }  // namespace vcdeploy
