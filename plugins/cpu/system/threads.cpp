@@ -23,7 +23,7 @@ void relax() {
 
 // Waits for a counter to change: spins, then sleeps. Waking a sleeping thread costs tens of microseconds, about as long
 // as a step, so spinning pays if the change comes within that time; otherwise it only takes the processor from others.
-// A waiter that had to sleep therefore spins half as long the next time, and one that did not twice as long.
+// The last wait predicts the next: after a short one, a waiter spins long; after every long one, half as long.
 class Waiter {
   public:
     // Returns the value, which is no longer `old`.
@@ -31,16 +31,12 @@ class Waiter {
         const Clock::time_point begin = Clock::now();
         do {
             for (int look = 0; look < kLooks; ++look) {
-                const std::uint32_t now = value.load(std::memory_order_acquire);
-                if (now != old) {
-                    spin_ = std::min(kLongest, 2 * spin_);
-                    return now;
-                }
+                if (const std::uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
                 relax();
             }
         } while (Clock::now() - begin < spin_);
-        spin_ = std::max(kShortest, spin_ / 2);
         value.wait(old, std::memory_order_acquire);
+        spin_ = Clock::now() - begin < kLongest ? kLongest : std::max(kShortest, spin_ / 2);
         return value.load(std::memory_order_acquire);
     }
 
