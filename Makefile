@@ -44,10 +44,24 @@ docs: setup  ## build the documentation site in build/site; open build/site/inde
 pictures: setup  ## draw the pictures in the README
 	$(BIN)/python docs/pictures/sample.py
 
-fuzz: setup  ## load thousands of damaged model files, with the native code built with sanitizers
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DVCDEPLOY_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+# libFuzzer needs Clang. Seconds for each of its targets, and for the race detector.
+CLANG ?= clang++
+SECONDS_EACH ?= 120
+SANITIZED = $(BIN)/cmake -S . -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+
+fuzz: setup  ## load thousands of damaged model files, attack the kernels and the custom op, look for races; with sanitizers
+	$(SANITIZED) -B build/fuzzer -DVCDEPLOY_SANITIZE=fuzzer -DCMAKE_CXX_COMPILER=$(CLANG)
+	$(BIN)/cmake --build build/fuzzer
+	mkdir -p build/fuzzer/found
+	for target in inference training custom_op; do \
+		build/fuzzer/plugins/fuzz/fuzz_$$target -max_total_time=$(SECONDS_EACH) -max_len=600 -len_control=0 \
+			-print_final_stats=1 -artifact_prefix=build/fuzzer/found/$$target- || exit 1; \
+	done
+	$(SANITIZED) -B build/thread -DVCDEPLOY_SANITIZE=thread
+	$(BIN)/cmake --build build/thread
+	build/thread/plugins/fuzz/races $(SECONDS_EACH)
+	$(SANITIZED) -B build/sanitize -DVCDEPLOY_SANITIZE=ON \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/python tests/fuzz.py --count 3000 --module build/sanitize/plugins/cpu/_native*.so
 	$(BIN)/python tests/fuzz.py --count 500 --kind checkpoint

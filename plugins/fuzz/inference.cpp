@@ -1,0 +1,126 @@
+// libFuzzer: whole models with any weights, states and settings, on every instruction set of this processor.
+//
+// A model is refused with an exception or it runs. m is a fraction or NaN. The same bits come out in one piece and step
+// by step, with one thread and two and, in int8, on every instruction set.
+#include <exception>
+#include <optional>
+
+#include "bytes.h"
+#include "engine/model.h"
+#include "kernels/dispatch.h"
+
+namespace vcdeploy::fuzz {
+namespace {
+
+struct Weights {
+    std::vector<float> embedding, output, bias;
+    struct Layer {
+        std::vector<float> U, V, u, v;
+        float b;
+    };
+    std::vector<Layer> layers;
+};
+
+MatrixView view(const std::vector<float>& values, int columns) {
+    return {reinterpret_cast<const unsigned char*>(values.data()), Precision::f32, nullptr, columns};
+}
+
+struct Result {
+    std::vector<float> logits, state, m;
+};
+
+Result run(Model& model, const std::vector<std::int64_t>& tokens, int T, int B, const std::vector<float>& state) {
+    const std::size_t count = static_cast<std::size_t>(T) * B;
+    Result result{std::vector<float>(count * model.vocab()), std::vector<float>(state.size()),
+                  std::vector<float>(count * model.layers())};
+    model.run(tokens.data(), T, B, state.data(), result.logits.data(), result.state.data(), result.m.data(), [] {});
+    return result;
+}
+
+// One step at a time.
+Result run_slowly(Model& model, const std::vector<std::int64_t>& tokens, int T, int B, std::vector<float> state) {
+    Result whole;
+    for (int t = 0; t < T; ++t) {
+        const Result step = run(model, {tokens.begin() + t * B, tokens.begin() + (t + 1) * B}, 1, B, state);
+        whole.logits.insert(whole.logits.end(), step.logits.begin(), step.logits.end());
+        whole.m.insert(whole.m.end(), step.m.begin(), step.m.end());
+        state = step.state;
+    }
+    whole.state = state;
+    return whole;
+}
+
+void require_same(const Result& one, const Result& other, const char* promise) {
+    require(same(one.logits, other.logits) && same(one.state, other.state) && same(one.m, other.m), promise);
+}
+
+void attack(Bytes bytes) {
+    const Unit unit = bytes.one_of({Unit::vcrnn, Unit::vcgru, Unit::vclstm});
+    const Precision precision = bytes.one_of({Precision::f32, Precision::f16, Precision::bf16, Precision::int8});
+    const int dim = bytes.flag() ? bytes.number(1, 40) : bytes.one_of({1, 15, 16, 17, 63, 64, 65, 97, 130});
+    const int vocab = bytes.number(1, 20), layers = bytes.number(1, 2), T = bytes.number(1, 6), B = bytes.number(1, 3);
+    const bool wild_weights = bytes.number(0, 3) == 0, wild_state = bytes.flag();
+    const float scale = bytes.one_of({0.3f, 1.0f, 30.0f, 1e-20f, 1e18f});
+    const double sharpness = bytes.flag() ? bytes.one_of({0.1, 1.0, 8.0}) : bytes.raw<double>();
+    const double epsilon = bytes.flag() ? 1e-3 : bytes.raw<double>();
+    const std::size_t rows = static_cast<std::size_t>(gates_of(unit)) * dim, matrix = rows * dim;
+
+    Weights weights;
+    weights.embedding = bytes.numbers(static_cast<std::size_t>(vocab) * dim, scale, wild_weights);
+    weights.output = bytes.numbers(static_cast<std::size_t>(vocab) * dim, scale, wild_weights);
+    weights.bias = bytes.numbers(vocab, scale, wild_weights);
+    ModelWeights views{unit, dim, vocab, view(weights.embedding, dim), {}, view(weights.output, dim), nullptr};
+    views.bias = weights.bias.data();
+    for (int l = 0; l < layers; ++l) {
+        auto one = [&](std::size_t count) { return bytes.numbers(count, scale, wild_weights); };
+        weights.layers.push_back({one(matrix), one(matrix), one(dim), one(dim), one(1)[0]});
+    }
+    for (const Weights::Layer& each : weights.layers)
+        views.layers.push_back({view(each.U, dim), view(each.V, dim), each.u.data(), each.v.data(), each.b});
+    const std::size_t state_rows = static_cast<std::size_t>(layers) * spec_of(unit).state_rows;
+    const std::vector<float> state = bytes.numbers(state_rows * B * dim, 0.5f, wild_state);
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(T) * B);
+    for (std::int64_t& each : tokens) each = bytes.number(0, vocab - 1);
+    const std::size_t table = bytes.flag() ? std::size_t{1} << 20 : 0;
+    const bool two_threads = bytes.number(0, 15) == 15;
+
+    std::optional<Result> in_int8;
+    for (const Kernels* kernels : usable_kernels()) {
+        std::optional<Model> model;
+        try {
+            model.emplace(views, ModelOptions{Softness(sharpness, epsilon), precision, 1, table, kernels});
+        } catch (const std::invalid_argument&) {
+            return;  // whatever it refuses, it must refuse on all of them
+        }
+        const Result whole = run(*model, tokens, T, B, state);
+        for (const float m : whole.m) require(!(m < 0 || m > 1), "m is a fraction or NaN");
+        require_same(whole, run_slowly(*model, tokens, T, B, state), "the same bits step by step");
+        if (two_threads) {
+            Model other(views, {Softness(sharpness, epsilon), precision, 2, table, kernels});
+            require_same(whole, run(other, tokens, T, B, state), "the same bits with two threads");
+        }
+        if (precision == Precision::int8) {
+            if (in_int8) require_same(*in_int8, whole, "int8 has the same bits on every instruction set");
+            in_int8 = whole;
+        }
+        std::vector<std::int64_t> made(4);
+        std::vector<float> m(4 * static_cast<std::size_t>(layers)), after(state_rows * dim);
+        std::vector<double> log_probabilities(4), uniforms{0, 0.3, 0.999, 1};
+        try {
+            model->generate(tokens.data(), static_cast<int>(tokens.size()), uniforms.data(), 4,
+                            Sampling(bytes.one_of({0.0, 0.8, 1e-300, 1e300}), bytes.number(0, 3), 0.9),
+                            std::vector<float>(state_rows * dim).data(),
+                            {made.data(), m.data(), log_probabilities.data(), after.data()}, [] {});
+            for (const std::int64_t each : made) require(each >= 0 && each < vocab, "generated ids are symbols");
+        } catch (const std::domain_error&) {  // logits that are not finite
+        }
+    }
+}
+
+}  // namespace
+}  // namespace vcdeploy::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    vcdeploy::fuzz::attack({data, size});
+    return 0;
+}
