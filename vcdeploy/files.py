@@ -8,6 +8,7 @@ import re
 import secrets
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -33,6 +34,16 @@ def write_privately(folder: Path, name: str, content: bytes) -> Path:
     path = folder / f"vcdeploy-{secrets.token_hex(8)}-{name}"
     _create(path, content, 0o600)
     return path
+
+
+def read_limited(file: BinaryIO, limit: int) -> bytes | None:
+    """The rest of a file, or None if that is more than `limit` bytes: some devices, pipes and archives never end."""
+    content = bytearray()
+    while len(content) <= limit:
+        if not (chunk := file.read(1 << 20)):
+            return bytes(content)
+        content += chunk
+    return None
 
 
 def _replace(path: Path, content: bytes, old: os.stat_result | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from typing import IO, Any, NamedTuple
@@ -10,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from vcdeploy import __version__, extras
+from vcdeploy.cli.terminal import guarded_output
 from vcdeploy.errors import VcdeployError
 
 
@@ -49,6 +52,18 @@ class Failure(click.ClickException):
 
 class CommandTable(click.Group):
     """A group whose commands come from COMMANDS."""
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        with guarded_output():
+            try:
+                return super().main(*args, **more)
+            except OSError as error:
+                # A file or stream that no command expects to fail; a closed pipe click has dealt with.
+                if not more.get("standalone_mode", True) or error.errno is None or error.errno == errno.EPIPE:
+                    raise
+                place = f"{error.filename}: " if error.filename else ""
+                Failure(f"{place}{error.strerror}").show()
+                sys.exit(Failure.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

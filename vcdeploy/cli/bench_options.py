@@ -109,15 +109,14 @@ def print_comparison(old: dict[str, Any] | None, new: dict[str, Any], threshold:
     """Print what changed; exit with WORSE if something is slower by more than the threshold."""
     if old is None:
         return
-    from rich.console import Console
-
     from vcdeploy.bench import compare
+    from vcdeploy.cli import terminal
 
     found = compare.compare(old, new, compare.THRESHOLD if threshold is None else threshold / 100)
-    console = Console(highlight=False)
+    console = terminal.console()
     console.width = max(console.width, WIDTH)
     console.print(compare.table(found, old["date"], new["date"]))
     for line in compare.remarks(found):
-        console.print(line, markup=False)
+        console.print(line)
     if found.regressions:
         raise SystemExit(WORSE)

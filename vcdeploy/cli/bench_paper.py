@@ -41,15 +41,15 @@ def paper() -> None:
 @_results
 def list_(scale: str, results: Path) -> None:
     """List the experiments, and how many of their rows have a result."""
-    from rich.console import Console
     from rich.table import Table
 
     from vcdeploy.bench.paper import report
+    from vcdeploy.cli import terminal
 
     table = Table("experiment", "rows done", "title", box=None)
     for experiment, done, rows in report.index(scale, results):
         table.add_row(experiment.name, f"{done} of {rows}", experiment.title)
-    Console(highlight=False).print(table)
+    terminal.console().print(table)
 
 
 @paper.command(short_help="Train rows without a result yet.")
@@ -139,11 +139,10 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
     """
     for module in ("torch", "safetensors", "onnxruntime"):
         extras.require(module, for_="vcdeploy bench paper time")
-    from rich.console import Console
-
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
     from vcdeploy.bench.paper import results as files
+    from vcdeploy.cli import terminal
     from vcdeploy.cli.bench_options import ended_by_sigterm
 
     for text in texts:
@@ -154,9 +153,9 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
     for text in texts or latency.TIMED:
         experiments = tuple(_experiments(latency.TIMED[text]))
         made = _made(scale)
-        with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        with ended_by_sigterm(), terminal.status() as tell:
             try:
-                models, absent = latency.measure(experiments, scale, results, runs, settings, status.update)
+                models, absent = latency.measure(experiments, scale, results, runs, settings, tell)
             except latency.NothingToTime as error:
                 untimed[text] = str(error)
                 continue

@@ -43,16 +43,15 @@ def report(
     Also measures cost vs D and m, cold caches and tail latency. The models have random weights. Writes report.md,
     report.html and report.json. Takes about seven minutes; after Ctrl-C, the same command continues.
     """
-    from rich.console import Console
-
     from vcdeploy.bench import full, summary
+    from vcdeploy.cli import terminal
 
     old = read_old(compare, threshold)
     try:
-        with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+        with ended_by_sigterm(), terminal.status() as tell:
             document = full.run(
                 folder, dim=dim, rounds=rounds, seed=seed, only=split(parts), command=command_line(),
-                tell=status.update,
+                tell=tell,
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"stopped; {folder} has {full.done(folder)} of the runs; run the same command to continue", err=True)

@@ -92,11 +92,10 @@ def run(
     With --device cuda: TensorRT with our plugin against cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units.
     It reports wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
     """
-    from rich.console import Console
-
     from vcdeploy.bench import report
     from vcdeploy.bench.run import DIM, UNIT, need_gpu
     from vcdeploy.bench.run import bench as measure
+    from vcdeploy.cli import terminal
     from vcdeploy.spec import PRECISIONS
 
     if model is not None and model.endswith(".json"):
@@ -117,14 +116,14 @@ def run(
         )
     if not synthetic:
         model = model or zoo.DEFAULT
-    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
+    with ended_by_sigterm(), terminal.status() as tell:
         document = measure(
             model, unit=unit or UNIT, dim=dim or DIM, m_range=m_range(m or "0.2:0.6"), text=text,
             scenarios=scenarios, steps=steps, batch=batch, engines=split(engines), precisions=precisions,
             baseline=baseline, threads=threads, device=device, quick=quick, rounds=rounds, seed=seed,
-            command=command_line(), tell=status.update,
+            command=command_line(), tell=tell,
         )  # fmt: skip
-    console = Console(highlight=False)
+    console = terminal.console()
     console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no value is cut off
     report.show(document, console)
     put_out(document, json_file)

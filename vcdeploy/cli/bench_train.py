@@ -44,12 +44,11 @@ def train(
     rounds is shown. On a busy machine, CPU time is more reliable than wall time. The last line of the output is one
     JSON document.
     """
-    from rich.console import Console
-
     from vcdeploy.bench import training
+    from vcdeploy.cli import terminal
 
     task = training.Task(unit, dim, batch, steps, m_range(m), sharpness, threads, seed)
-    with ended_by_sigterm(), Console(stderr=True, highlight=False).status("") as status:
-        document = training.bench(task, rounds, command_line(), status.update)
-    training.show(document, Console(highlight=False))
+    with ended_by_sigterm(), terminal.status() as tell:
+        document = training.bench(task, rounds, command_line(), tell)
+    training.show(document, terminal.console())
     put_out(document, json_file)

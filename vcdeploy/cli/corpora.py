@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from vcdeploy.cli import terminal
 from vcdeploy.corpora.catalogue import CATALOGUE, Entry, data_folder, whereabouts
 
 
@@ -36,7 +36,7 @@ def corpora(as_json: bool, data_dir: Path | None) -> None:
         row = _row(entry, folder)
         size, symbols = (f"{n:,}" if n else "varies" for n in (entry.size, entry.symbols))
         table.add_row(entry.name, entry.kind, size, symbols, entry.licence, row["path"] or row["otherwise"])
-    console = Console()
+    console = terminal.console(highlight=True)
     console.print(table)
     console.print("\nSizes are in characters, or in symbols for music. --kind bits reads text as bits.")
     console.print(f"Data folder: {folder}", soft_wrap=True)

@@ -8,12 +8,12 @@ from dataclasses import asdict
 import click
 
 from vcdeploy import checks
+from vcdeploy.cli import terminal
 
 COLOURS: dict[checks.State, str] = {"works": "green", "missing": "yellow", "broken": "red"}
 
 
 def _print_table(findings: list[checks.Finding]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -25,7 +25,7 @@ def _print_table(findings: list[checks.Finding]) -> None:
         if finding.fix:
             detail.append(f"\n{finding.fix}", style="cyan")
         table.add_row(finding.name, finding.extra, Text(finding.state, COLOURS[finding.state]), detail)
-    Console().print(table)
+    terminal.console(highlight=True).print(table)
 
 
 @click.command()

@@ -18,7 +18,7 @@ from rich.progress import (
 def download_bar(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a callback for vcdeploy.corpora.load: bytes so far, total bytes (None if the server does not say)."""
     bar = Progress(
-        TextColumn(f"fetching {name}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -31,7 +31,7 @@ def download_bar(console: Console, name: str) -> Iterator[Callable[[int, int | N
         nonlocal task
         if task is None:
             bar.start()
-            task = bar.add_task(name, total=total)
+            task = bar.add_task(f"fetching {name}", total=total)
         bar.update(task, completed=done, total=total)
 
     try:

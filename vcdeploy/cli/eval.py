@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from vcdeploy import extras, zoo
+from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import load
@@ -80,8 +80,8 @@ def evaluate(
     source = corpus or config.get("corpus")
     if not isinstance(source, str):
         raise VcdeployError(f"{file} does not say what it was trained on: name a corpus, `vcdeploy eval MODEL CORPUS`")
-    console = Console(highlight=False, soft_wrap=True)
-    data = load_corpus(source, Console(stderr=True), vocab=loaded.vocab, unknown=unknown)
+    console = terminal.console(soft_wrap=True)
+    data = load_corpus(source, terminal.console(stderr=True), vocab=loaded.vocab, unknown=unknown)
     streams = Streams(data.splits[split], batch, SEGMENT, exact=True, period=data.vocab.period)
     start = time.perf_counter()
     tally, m = evaluate_loaded(loaded, streams)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from vcdeploy import extras, zoo
+from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
@@ -69,7 +71,7 @@ def export(
     TensorRT. An engine is built on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
     line of the output is the command to finish there, with that folder as MODEL. Not run on a GPU yet.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console(soft_wrap=True)
     tensorrt = _TensorRt(console, steps, batch, as_json) if trt else None
     if tensorrt is None:
         for option, value in (("--steps", steps), ("--batch", batch)):
@@ -159,11 +161,11 @@ class _TensorRt:
         if self._as_json:
             click.echo(json.dumps({**document, "tensorrt": self._bundle.to_json(folder, outcome)}, ensure_ascii=False))
         elif outcome.missing:
-            self._console.print("no engine was built here; missing:", *outcome.missing, sep="\n  ", markup=False)
+            self._console.print("no engine was built here; missing:", *outcome.missing, sep="\n  ")
             self._console.print("to finish, on the machine with the GPU:")
-            self._console.print(rebuild_command(folder), markup=False)
+            self._console.print(rebuild_command(folder))
         else:
-            self._console.print(f"wrote {folder / 'model.plan'}: checked against {outcome.checked}", markup=False)
+            self._console.print(f"wrote {folder / 'model.plan'}: checked against {outcome.checked}")
         return self._bundle.UNFINISHED if outcome.missing else 0
 
 
@@ -175,7 +177,7 @@ def _table(report: Report) -> Table:
         if name != runtime:
             table.add_row(runtime := name)
         cells = [f"{each.largest:.0e} / {each.tolerance:.0e}" for each in found]
-        table.add_row(f"  {against}", *cells, "[green]ok[/]" if within else "[red]TOO FAR[/]")
+        table.add_row(f"  {against}", *cells, Text("ok", "green") if within else Text("TOO FAR", "red"))
     return table
 
 

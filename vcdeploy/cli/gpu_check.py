@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
+from vcdeploy.cli import terminal
 from vcdeploy.errors import VcdeployError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def gpu_check(output: Path, quick: bool) -> None:
     from vcdeploy.bench import gpu_check as check
     from vcdeploy.files import write_atomically
 
+    console = terminal.console(soft_wrap=True)
     figures = output.with_suffix(".json")
     if figures == output:
         raise VcdeployError(
@@ -48,8 +51,8 @@ def gpu_check(output: Path, quick: bool) -> None:
             raise VcdeployError(f"could not write {output}: {error.strerror or error}") from error
 
     def tell(step: Step, report: dict[str, Any]) -> None:
-        click.secho(f"{step.state:8}", fg={"passed": "green", "failed": "red"}.get(step.state, "yellow"), nl=False)
-        click.echo(f"{step.name}: {step.detail}")
+        state = Text(f"{step.state:8}", {"passed": "green", "failed": "red"}.get(step.state, "yellow"))
+        console.print(state + f"{step.name}: {step.detail}")
         write(report)
 
     write(report := check.run(quick, tell))

@@ -4,17 +4,29 @@ import sys
 from pathlib import Path
 
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import read_limited
+
+LARGEST = 1 << 28  # bytes; a device such as /dev/zero never ends
 
 
 def read_given(name: str, what: str) -> str:
     """Read UTF-8 text from a file, or from standard input for -; `what` names it in errors, such as "the prime"."""
+    place = "of standard input" if name == "-" else name
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        return data.decode().removeprefix("\ufeff")
+        if name != "-":
+            with Path(name).open("rb") as file:
+                data = read_limited(file, LARGEST)
+        elif sys.stdin is None or sys.stdin.closed:
+            raise VcdeployError(f"cannot read {what} {place}: it is closed; give a file or pipe the text in")
+        else:
+            data = read_limited(sys.stdin.buffer, LARGEST)
     except OSError as error:
         raise VcdeployError(f"cannot read {what} {name}: {error.strerror or error}") from error
+    if data is None:
+        raise VcdeployError(f"{what} {place} is longer than {LARGEST >> 20} MiB: give a shorter text")
+    try:
+        return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise VcdeployError(
-            f"{what} {'of standard input' if name == '-' else name} is not UTF-8: "
-            f"byte 0x{data[error.start]:02X} at offset {error.start}"
+            f"{what} {place} is not UTF-8: byte 0x{data[error.start]:02X} at offset {error.start}"
         ) from error

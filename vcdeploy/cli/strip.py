@@ -5,19 +5,18 @@ from __future__ import annotations
 import click
 
 from vcdeploy import colours
+from vcdeploy.cli import terminal
 
 
 class Stream:
     """Print characters immediately."""
-
-    colour: bool | None = None  # the terminal decides
 
     def __init__(self) -> None:
         self._last = ""
 
     def write(self, text: str, m: float | None = None) -> None:
         if text:
-            click.echo(text, nl=False, color=self.colour)  # echo flushes
+            click.echo(text, nl=False)  # echo flushes
             self._last = text[-1]
 
     def end(self) -> None:
@@ -44,20 +43,20 @@ class Collected(Stream):
 class Coloured(Stream):
     """Print characters on a background that shows m."""
 
-    colour = True  # also without a terminal, if requested (FORCE_COLOR)
-
     def write(self, text: str, m: float | None = None) -> None:
         for each in text:
             if m is None:
                 super().write(each)
                 continue
             colour = colours.of(m)
-            coloured = f"\x1b[38;5;{colour.letters};48;5;{colour.ground}m{colours.cell(each)}\x1b[0m"
-            super().write(coloured + ("\n" if each == "\n" else ""))
+            shown = f"\x1b[38;5;{colour.letters};48;5;{colour.ground}m{colours.cell(each)}\x1b[0m"
+            terminal.write_own(shown + ("\n" if each == "\n" else ""))
+            self._last = each
 
     def explain(self) -> None:
         """Print the colour scale from m = 0 to m = 1."""
-        super().write("m  0 " + "".join(f"\x1b[48;5;{colour.ground}m  \x1b[0m" for colour in colours.RAMP) + " 1\n")
+        ramp = "".join(f"\x1b[48;5;{colour.ground}m  \x1b[0m" for colour in colours.RAMP)
+        terminal.write_own(f"m  0 {ramp} 1\n")
 
 
 class Underlined(Stream):
@@ -95,8 +94,6 @@ class Underlined(Stream):
 
 def compute_stream() -> Stream:
     """A stream with colours if the terminal has 256 of them, else with digits."""
-    from rich.console import Console
-
-    console = Console()
+    console = terminal.console()
     colours = console.color_system in ("256", "truecolor") and not console.no_color
     return Coloured() if colours else Underlined()

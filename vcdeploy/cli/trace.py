@@ -11,13 +11,13 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
-from rich.console import Console
 
 from vcdeploy import analysis, zoo
 from vcdeploy.analysis import Trace, Word, writers
 from vcdeploy.analysis.layout import lines
 from vcdeploy.analysis.spending import RISE
 from vcdeploy.analysis.traces import blocks, changes_of
+from vcdeploy.cli import terminal
 from vcdeploy.cli.io import read_given
 from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
@@ -101,7 +101,7 @@ def trace(
         write_file(output, writers.render(output.suffix, writers.Document(traces, shown, spent, found)))
     if not outputs:
         _show(traces, shown)
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console(soft_wrap=True)
     if spent:
         console.print(spending_table(spent, float(np.concatenate([each.mean_m for each in traces]).mean())))
     if found is not None:
@@ -189,7 +189,7 @@ def _describe(prefix: str, model: Model, traces: Sequence[Trace]) -> str:
 
 def _show(traces: Sequence[Trace], dimensions: tuple[int, int] | None) -> None:
     """Print the strips, one below another, and the legend."""
-    room = Console().width
+    room = terminal.console().width
     stream = compute_stream()
     for number, trace in enumerate(traces):
         if number:

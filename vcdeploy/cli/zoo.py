@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from vcdeploy import zoo as models
+from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
 from vcdeploy.errors import VcdeployError
 
@@ -23,8 +24,6 @@ def zoo(name: str | None, as_json: bool) -> None:
 
     Commands that take a MODEL, and vcdeploy.load, accept their names.
     """
-    from rich.console import Console
-
     if name is not None and name not in models.names():
         near = get_close_matches(name, models.names(), n=1)
         hint = f" did you mean {near[0]}?" if near else ""
@@ -33,9 +32,9 @@ def zoo(name: str | None, as_json: bool) -> None:
         shown: Any = models.card(name) if name else [models.card(each) for each in models.names()]
         click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
     elif name:
-        Console(highlight=False, soft_wrap=True).print(_card(models.card(name)))
+        terminal.console(soft_wrap=True).print(_card(models.card(name)))
     else:
-        console = Console(highlight=False)
+        console = terminal.console()
         console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no value is cut off
         console.print(_list([models.card(each) for each in models.names()]))
         console.print("\ntokens/s: generation, on the machine named in the card. `vcdeploy zoo NAME` shows a card.")
