@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from vcdeploy import files
 from vcdeploy.files import write_atomically, write_privately
 
 
@@ -131,14 +130,12 @@ def test_an_existing_file_keeps_its_owner(tmp_path: Path) -> None:
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (12345, 54321, 0o640)
 
 
-def test_a_link_in_place_of_the_temporary_file_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "0" * 2 * count)
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda count: "0" * 2 * count)
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / f".file.{os.getpid()}.00000000").symlink_to(victim)
-    (tmp_path / f"vcdeploy-{'0' * 16}-file").symlink_to(victim)
+    (tmp_path / f"vcdeploy-rescued-{'0' * 16}-file").symlink_to(victim)
     with pytest.raises(FileExistsError):
         write_atomically(tmp_path / "file", b"new")
     with pytest.raises(FileExistsError):

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import stat
+from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,12 +32,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_privately(folder: Path, name: str, content: bytes) -> Path:
     """Write a new file only its owner can read, whose path nobody can guess; returns the path, which ends in `name`."""
-    path = folder / f"vcdeploy-{secrets.token_hex(8)}-{name}"
+    path = folder / f"vcdeploy-rescued-{secrets.token_hex(8)}-{name}"
     _create(path, content, 0o600)
     return path
 
 
-def read_limited(file: BinaryIO, limit: int) -> bytes | None:
+def read_limited(file: BinaryIO | BufferedIOBase, limit: int) -> bytes | None:
     """The rest of a file, or None if that is more than `limit` bytes: some devices, pipes and archives never end."""
     content = bytearray()
     while len(content) <= limit:

@@ -1,8 +1,13 @@
 """Fetching from a local server that reproduces the usual behaviours and failures."""
 
 import hashlib
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -136,8 +141,6 @@ def test_no_server_at_all(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_silent_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     monkeypatch.setattr(fetch, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
@@ -149,3 +152,130 @@ def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None
     (tmp_path / "folder").write_text("a file where a folder should be")
     with pytest.raises(VcdeployError, match=r"file.part cannot be written: .*set VCDEPLOY_DATA"):
         download(server.url(), tmp_path / "folder" / "file", digest=DIGEST)
+
+
+@contextmanager
+def hostile(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The URL of a server that gives this answer to everyone."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    connection.recv(65536)
+                    answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/file"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def send(*parts: bytes, forever: bytes = b"", pause: float = 0.0) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        for part in parts:
+            connection.sendall(part)
+        end = time.monotonic() + 3
+        while forever and time.monotonic() < end:
+            connection.sendall(forever)
+            time.sleep(pause)
+
+    return answer
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (send(OK + b"Content-Length: abc\r\n\r\nbody"), r"Content-Length is 'abc', not a number"),
+        (send(OK + b"Content-Length: -5\r\n\r\nbody"), r"Content-Length is '-5', not a number"),
+        (send(OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n"), r"could not be fetched"),
+        (send(OK + b"Content-Length: 99999999999\r\n\r\n"), r"more than 1,000,000 bytes"),
+        (send(OK + b"\r\n", forever=b"x" * 100_000), r"more than 1,000,000 bytes"),
+        (send(OK + b"Transfer-Encoding: chunked\r\n\r\n", forever=b"4000\r\n" + b"x" * 0x4000 + b"\r\n"), r"more than"),
+        (send(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), r"the connection was lost"),
+        (send(OK, forever=b"X-Header: x\r\n"), r"could not be fetched: .*headers"),
+        (send(OK + b"X: " + b"x" * 100_000), r"could not be fetched: .*header line"),
+        (send(b"not HTTP at all\r\n\r\n"), r"the connection was lost"),
+        (send(b""), r"could not be fetched"),
+        (send(b"HTTP/1.1 404 " + b"\x1b]0;owned\x07" * 3000 + b"\r\n\r\n"), r"answered 404"),
+        (send(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n"), r"could not be fetched"),
+        (send(b"HTTP/1.1 302 Found\r\nLocation: /file\r\n\r\n"), r"could not be fetched"),
+    ],
+)
+def test_hostile_answers_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None], message: str
+) -> None:
+    monkeypatch.setattr(fetch, "LARGEST", 1_000_000)
+    monkeypatch.setattr(fetch, "DEADLINE", 20.0)
+    with hostile(answer) as url, pytest.raises(VcdeployError, match=message) as caught:
+        download(url, tmp_path / "file", digest=DIGEST)
+    assert len(str(caught.value)) < 1000
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 1_000_000
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_redirection_to_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("Invalid IPv6 URL")  # what urllib raises for http://[::bad, without closing the connection
+
+    monkeypatch.setattr("urllib.request.urlopen", fail)
+    with pytest.raises(VcdeployError, match=r"could not be fetched: .*Invalid IPv6 URL"):
+        download("http://127.0.0.1/file", tmp_path / "file", digest=DIGEST)
+
+
+@pytest.mark.parametrize("begin", [b"", OK, OK + b"\r\n"], ids=["status", "headers", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_meets_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr(fetch, "DEADLINE", 0.6)
+    with hostile(send(begin, forever=b"H", pause=0.05)) as url:
+        start = time.monotonic()
+        with pytest.raises(VcdeployError, match=r"not complete after 1 s\); run again to resume"):
+            download(url, tmp_path / "file", digest=DIGEST)
+        assert time.monotonic() - start < 10
+
+
+def test_a_part_that_is_too_large_is_fetched_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "LARGEST", len(BODY))
+    part(tmp_path / "file").write_bytes(b"x" * (len(BODY) + 1))
+    assert download(server.url(), tmp_path / "file", digest=DIGEST).read_bytes() == BODY
+    assert server.asked == [None]
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from vcdeploy.corpora.fetch import download
+for round in range(int(sys.argv[4])):
+    target = Path(sys.argv[2]) / str(round) / "file"
+    download(sys.argv[1], target, digest=sys.argv[3])
+"""
+
+
+def test_processes_and_threads_may_fetch_one_file_together(server: Server, tmp_path: Path) -> None:
+    rounds = 10
+    command = [sys.executable, "-c", FETCH, server.url(), str(tmp_path), DIGEST, str(rounds)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for each in running:
+        _, errors = each.communicate(timeout=120)
+        assert each.returncode == 0, errors
+    threads = [
+        threading.Thread(target=download, args=(server.url(), tmp_path / "threads" / "file"), kwargs={"digest": DIGEST})
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in (*map(str, range(rounds)), "threads"):
+        assert [each.name for each in (tmp_path / name).iterdir()] == ["file"]
+        assert (tmp_path / name / "file").read_bytes() == BODY

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from vcdeploy import __version__, extras
+from vcdeploy.cli import terminal
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import UNITS
@@ -135,7 +137,7 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console(soft_wrap=True)
     with processes() as group:
         saved = None
         if resume:
@@ -159,16 +161,21 @@ def train(
         if not group.first:
             _run_quietly(trainer)
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_run(folder, config, group.world)
-        _introduce(console, trainer)
-        try:
-            _run(console, trainer)
-        except Interrupted as stop:
-            console.print(f"stopped by {stop} at step {trainer.step}, saved; continue with: "
-                          f"vcdeploy train --resume {shlex.quote(str(folder))}")  # fmt: skip
-            ctx.exit(128 + stop.number)
-        _conclude(console, trainer, sample_length)
+        if trainer.step >= trainer.total and not trainer.unfinished:
+            console.print(f"{folder} is finished: all {trainer.total:,} steps are done, nothing was trained. For a "
+                          f"longer run, start a new one with more --epochs than {config.epochs:g}")  # fmt: skip
+            return
+        _make_folder(folder)
+        with trainer.locked():
+            _write_run(folder, config, group.world)
+            _introduce(console, trainer)
+            try:
+                _run(console, trainer)
+            except Interrupted as stop:
+                console.print(f"stopped by {stop} at step {trainer.step}, saved; continue with: "
+                              f"vcdeploy train --resume {shlex.quote(str(folder))}")  # fmt: skip
+                ctx.exit(128 + stop.number)
+            _conclude(console, trainer, sample_length)
 
 
 def load_corpus(source: str, console: Console, **options: Any) -> "Corpus":
@@ -201,6 +208,15 @@ def _new_folder(config: TrainConfig) -> Path:
         number += 1
         folder = Path("runs") / f"{name}-{number}"
     return folder
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VcdeployError(
+            f"could not create the run folder {folder}: {error.strerror or error}; give another --out"
+        ) from error
 
 
 def _write_run(folder: Path, config: TrainConfig, world: int) -> None:
@@ -253,8 +269,8 @@ def _run_quietly(trainer: "Trainer") -> None:
 def _run(console: Console, trainer: "Trainer") -> None:
     live = console.is_terminal
     bar = Progress(
-        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[row]}"), TimeRemainingColumn(),
-        TextColumn("left"), console=console, disable=not live,
+        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[row]}", markup=False),
+        TimeRemainingColumn(), TextColumn("left"), console=console, disable=not live,
     )  # fmt: skip
     task = bar.add_task("", total=trainer.total, completed=trainer.step, row="")
     said = time.monotonic()
@@ -264,12 +280,13 @@ def _run(console: Console, trainer: "Trainer") -> None:
         if row["split"] == "valid":
             console.print(f"epoch {row['epoch']:g} · valid · {describe(row)} · sharpness {row['sharpness']:g}")
         elif row["split"] == "step":
-            line = f"{describe(row)} · {row['tokens_per_second']:,.0f} tokens/s"
+            speed = row.get("tokens_per_second")
+            line = describe(row) + (f" · {speed:,.0f} tokens/s" if speed else "")
             bar.update(task, row=line)
-            if not live and time.monotonic() - said > 20:  # without a live progress bar, a line now and then
+            if not live and speed and time.monotonic() - said > 20:  # without a live progress bar, a line now and then
                 left = (trainer.total - row["step"]) * trainer.config.batch * trainer.config.bptt
                 console.print(f"step {row['step']:,} of {trainer.total:,} · {line} · "
-                              f"{left / row['tokens_per_second']:,.0f} s left")  # fmt: skip
+                              f"{left / speed:,.0f} s left")  # fmt: skip
                 said = time.monotonic()
 
     trainer.on_row = on_row
@@ -285,12 +302,12 @@ def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
 
     best = checkpoint.read(trainer.folder / "best.safetensors")
     if trainer.config.budget and best.progress["best"][0]:
-        console.print(f"[bold]the budget of {trainer.config.budget:g} was not met within 2 %[/]: train longer, "
-                      f"or let the sharpness grow sooner (--sharpness-every)")  # fmt: skip
+        console.print(Text(f"the budget of {trainer.config.budget:g} was not met within 2 %", "bold")
+                      + ": train longer, or let the sharpness grow sooner (--sharpness-every)")  # fmt: skip
     if sample_length > 0:
         model = TorchModel(best.build(), best.vocab)
         prime = trainer.corpus.splits["test"][:64].astype("int64")
         ids = [*prime, *(token.id for token in generate(model, prime, sample_length, Sampling()))]
         console.print("\na sample, after 64 symbols of the test text:\n")
-        console.print(best.vocab.decode(ids), markup=False)
+        console.print(best.vocab.decode(ids))
     console.print(f"\nnext: vcdeploy eval {shlex.quote(str(trainer.folder))}")

@@ -6,17 +6,34 @@ from pathlib import Path
 from vcdeploy.corpora import tunes
 from vcdeploy.corpora.raw import SPLITS, RawCorpus, cut
 from vcdeploy.errors import VcdeployError
+from vcdeploy.files import read_limited
+
+# Bytes of what does not say how much it holds: a device, a pipe, or an archive, which may be a bomb. enwik9 fits.
+LARGEST = 1 << 30
 
 
 def read_bytes(path: Path) -> bytes:
     """The contents of `path`, decompressed if it is .xz."""
     try:
-        data = path.read_bytes()
-        return lzma.decompress(data) if path.suffix == ".xz" else data
+        if path.suffix == ".xz":
+            with lzma.open(path) as archive:
+                data = read_limited(archive, LARGEST)
+        elif path.is_file():
+            data = path.read_bytes()
+        else:
+            with path.open("rb") as file:
+                data = read_limited(file, LARGEST)
     except (lzma.LZMAError, EOFError) as error:
         raise VcdeployError(f"{path} cannot be decompressed ({error}); copy or download it again") from error
     except OSError as error:
         raise VcdeployError(f"{path} cannot be read: {error.strerror}") from error
+    except MemoryError as error:
+        raise VcdeployError(f"{path} does not fit into memory; give a shorter text") from error
+    if data is None:
+        raise VcdeployError(
+            f"{path} holds more than {LARGEST >> 20:,} MiB of text; give a shorter one, or an uncompressed file"
+        )
+    return data
 
 
 def read_text(path: Path) -> str:

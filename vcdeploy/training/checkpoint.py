@@ -5,7 +5,6 @@ new one. The header has a checksum of the whole file but itself, to detect damag
 """
 
 import json
-import os
 import tempfile
 import warnings
 import zlib
@@ -22,7 +21,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.files import write_atomically
+from vcdeploy.files import write_atomically, write_privately
 from vcdeploy.format import checksum
 from vcdeploy.format.metadata import brief
 from vcdeploy.units import LanguageModel
@@ -85,8 +84,11 @@ def _checksum_0_1(tensors: Mapping[str, Tensor]) -> str:
     return f"{crc:08x}"
 
 
-def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Save a checkpoint. On a full disk (or any OSError) keep the old file and save to the temporary folder instead."""
+def write(path: Path, checkpoint: Checkpoint, *, rescue: bool = True) -> None:
+    """Save a checkpoint. On a full disk (or any OSError) keep the old file and save to the temporary folder instead.
+
+    rescue: False to raise the OSError and save nothing.
+    """
     tensors = {f"model.{name}": tensor.detach().cpu() for name, tensor in checkpoint.model.items()}
     tensors |= {f"training.{name}": tensor.detach().cpu() for name, tensor in checkpoint.training.items()}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -100,11 +102,12 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     try:
         write_atomically(path, content)
     except OSError as error:
+        if not rescue:
+            raise
         kept = f"the previous checkpoint is still at {path}" if path.exists() else "there is no previous checkpoint"
         message = f"could not save {path}: {error.strerror or error}; {kept}"
-        rescued = Path(tempfile.gettempdir()) / f"vcdeploy-rescued-{os.getpid()}-{path.name}"
         try:
-            write_atomically(rescued, content)
+            rescued = write_privately(Path(tempfile.gettempdir()), path.name, content)
         except OSError:
             raise VcdeployError(f"{message}. Free some space, then resume or start again.") from error
         raise VcdeployError(

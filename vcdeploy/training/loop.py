@@ -1,9 +1,12 @@
 """The training loop: optimization steps, evaluation, metrics, checkpoints."""
 
+import fcntl
 import json
 import math
+import os
 import signal
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,46 +102,89 @@ class Trainer:
         self.layers = 2 if config.unit == "crnn" else config.layers
         self.epoch_tally, self.recent = Tally(self.layers), Tally(self.layers)
         self.best: list[float] | None = None
-        self.lowest = math.inf  # lowest training loss logged so far
+        # Lowest training loss logged so far; at first that of a model that has learnt nothing.
+        self.lowest = math.log(max(2, len(corpus.vocab)))
+        self.unfinished = False  # what follows the current step (rows, evaluation, best) is not done
         self.stop_signal: int | None = None
+        self._locked = False
 
     @property
     def epoch(self) -> float:
         return self.step / self.train.segments
 
     def run(self) -> None:
-        """Train to the end. Raises Interrupted, after saving, on SIGINT or SIGTERM."""
-        try:
-            with self._signals(), _board(self.folder if self.processes.first else None) as self.board:
-                self._loop()
-        except OSError as error:  # metrics or TensorBoard on a full disk; checkpoint.write reports its own errors
-            if self.processes.world == 1:
-                self.save("last")
-            raise VcdeployError(
-                f"could not write {error.filename or self.folder}: {error.strerror or error}; the checkpoints in "
-                f"{self.folder} are intact: free some space and continue with --resume {self.folder}"
-            ) from error
+        """Train to the end. Raises Interrupted, after saving, on SIGINT or SIGTERM.
+
+        The run folder is locked meanwhile: a second trainer would overwrite its files.
+        """
+        with self.locked():
+            try:
+                if self.processes.first:
+                    # With `unfinished`, the rows of this step are logged again.
+                    _forget_rows_after(self.folder / "metrics.jsonl", self.step - self.unfinished)
+                with self._signals(), _board(self.folder if self.processes.first else None) as self.board:
+                    self._loop()
+            except OSError as error:  # everything but `last` on a full disk; checkpoint.write reports its own errors
+                saved = self.folder / "last.safetensors"
+                if self.processes.world == 1 and self.step:
+                    self.save("last")
+                advice = (
+                    f"free some space and continue with --resume {self.folder}"
+                    if saved.exists()
+                    else "there is no checkpoint yet: free some space and start again"
+                )
+                raise VcdeployError(
+                    f"could not write {error.filename or self.folder}: {error.strerror or error}; {advice}"
+                ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the run folder, unless this trainer has done so; raises if another process has it."""
+        if self._locked or not self.processes.first:
+            yield
+            return
+        with _locked(self.folder):
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
 
     def _loop(self) -> None:
-        since, log_step = time.perf_counter(), self.step
+        self._clock = time.perf_counter(), self.step
+        if self.unfinished:
+            self._follow_schedules(self.step - 1)
+            self._finish_step()
         while self.step < self.total:
             self._step()
-            end = self.step % self.train.segments == 0 or self.step == self.total
-            if self.step % LOG_EVERY == 0 or end:
-                elapsed, done = time.perf_counter() - since, self.step - log_step
-                speed = done * self.config.batch * self.config.bptt / elapsed
-                self._check_course(self._emit("step", self.recent, tokens_per_second=speed)["loss"])
-                self.recent = Tally(self.layers)
-            if end:
-                self._end_epoch()
-            if self.step % LOG_EVERY == 0 or end:
-                since, log_step = time.perf_counter(), self.step
-            stopped = self._agreed_signal()
-            if end or stopped or self.step % self.config.save_every == 0:
-                self.save("last")
+            self.unfinished = True  # for the checkpoint of an error below
+            stopped = self._finish_step()
             self.on_step(self.step)
             if stopped and self.step < self.total:
                 raise Interrupted(stopped)
+
+    def _finish_step(self) -> int:
+        """Log, evaluate and save what is due after a step; returns the signal that was received, 0 for none."""
+        end = self.step % self.train.segments == 0 or self.step == self.total
+        log = self.step % LOG_EVERY == 0 or end
+        if log:
+            since, step = self._clock
+            elapsed, tokens = time.perf_counter() - since, (self.step - step) * self.config.batch * self.config.bptt
+            speed = {"tokens_per_second": tokens / elapsed} if tokens else {}  # none in this process if unfinished
+            self._check_course(self._emit("step", self.recent, **speed)["loss"])
+        if end:
+            self._end_epoch()
+        # From here on nothing can fail but saving `last`: an error before leaves the sums as they were.
+        self.unfinished = False
+        if log:
+            self.recent = Tally(self.layers)
+            self._clock = time.perf_counter(), self.step
+        if end:
+            self.epoch_tally = Tally(self.layers)
+        stopped = self._agreed_signal()
+        if end or stopped or self.step % self.config.save_every == 0:
+            self.save("last")
+        return stopped
 
     def _check_course(self, loss: float) -> None:
         """Stop a diverged run before its checkpoint replaces a good one."""
@@ -168,12 +214,16 @@ class Trainer:
         every = config.sharpness_every or schedule.growth_interval(self.train.segments, self.total, *how)
         return schedule.sharpness(step, every, *how)
 
-    def _step(self) -> None:
-        config, k = self.config, self.step % self.train.segments
-        self.model.sharpness = self._sharpness(self.step)
-        rate = schedule.learning_rate(self.step, self.total, config.peak_lr, config.warmup, config.decay)
+    def _follow_schedules(self, step: int) -> None:
+        config = self.config
+        self.model.sharpness = self._sharpness(step)
+        rate = schedule.learning_rate(step, self.total, config.peak_lr, config.warmup, config.decay)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["multiple"]
+
+    def _step(self) -> None:
+        config, k = self.config, self.step % self.train.segments
+        self._follow_schedules(self.step)
         tokens, targets, boundaries = (
             None if each is None else each.to(self.processes.device) for each in self.train.segment(k)
         )
@@ -222,20 +272,23 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         self._emit("train", self.epoch_tally)
-        self.epoch_tally = Tally(self.layers)
         tally, m = evaluate(self.model, self.valid)
         row = self._emit("valid", tally)
-        if self.objective:
-            fractions = torch.from_numpy(m)
-            self.objective.calibrate(*self._means(fractions, self._final_squares(fractions)))
         # Rank by: budget met, then sharper mask, then fewer bits.
         missed = 0.0
         if self.config.budget and abs(row["compute"] / self.config.budget**2 - 1) > BUDGET_TOLERANCE:
             missed = 1.0
         rank = [missed, -self.model.sharpness, row["bits"]]
         if self.best is None or rank < self.best:
-            self.best = rank
-            self.save("best")
+            before, self.best = self.best, rank
+            try:
+                self.save("best")
+            except BaseException:
+                self.best = before
+                raise
+        if self.objective:
+            fractions = torch.from_numpy(m)
+            self.objective.calibrate(*self._means(fractions, self._final_squares(fractions)))
 
     def _emit(self, split: str, tally: Tally, **more: float) -> Row:
         """Log a row of metrics, reduced over all processes: to the file, to TensorBoard and to on_row."""
@@ -248,6 +301,8 @@ class Trainer:
         if self.processes.first:
             with open(self.folder / "metrics.jsonl", "a") as file:
                 file.write(json.dumps(row) + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # a checkpoint on the disk has all its rows there
             if self.board:
                 for name, value in row.items():
                     if name not in ("step", "split"):
@@ -281,10 +336,13 @@ class Trainer:
             "config": config.to_json(),
             "objective": self.objective.state() if self.objective else {},
             "corpus": fingerprint(self.corpus),
+            "unfinished": self.unfinished,
         }
+        # Only `last` can be resumed: if `best` cannot be saved, run() saves `last`.
         checkpoint.write(
             self.folder / f"{name}.safetensors",
             checkpoint.Checkpoint(described, self.corpus.vocab, self.model.state_dict(), training, progress),
+            rescue=name == "last",
         )
 
     def _training_state(self) -> dict[str, Tensor]:
@@ -317,6 +375,7 @@ class Trainer:
         processes = self.processes
         self.model.load_state_dict(saved.model)
         self.step, self.best = progress["step"], progress["best"]
+        self.unfinished = bool(progress.get("unfinished", False))
         if "state" in tensors:
             self.state = tensors["state"][:, self.train.mine].to(processes.device)
         if processes.first:  # sums over all processes: only one may continue them
@@ -335,8 +394,6 @@ class Trainer:
             }
         if self.objective:
             self.objective.restore(progress["objective"])
-        if processes.first:
-            _forget_rows_after(self.folder / "metrics.jsonl", self.step)
 
     # Signals
 
@@ -395,11 +452,48 @@ def _guided(config: TrainConfig, corpus: Corpus) -> Tensor | None:
     return torch.tensor([symbol in wanted for symbol in corpus.vocab.symbols])
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder; the system unlocks it when the process ends, however it does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise VcdeployError(
+                f"another process is training in {folder}: wait for it or stop it, or give another --out"
+            ) from error
+        except OSError as error:
+            warnings.warn(
+                f"{folder} cannot be locked ({error.strerror}): make sure that no other process trains there",
+                stacklevel=2,
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _forget_rows_after(path: Path, step: int) -> None:
-    """Drop the rows a killed run logged after its last checkpoint; they will be logged again."""
-    if path.exists():
-        rows = [line for line in path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
-        write_atomically(path, "".join(f"{row}\n" for row in rows).encode())
+    """Drop the rows a killed run logged after its last checkpoint; they will be logged again.
+
+    A line that is no row is dropped too: a full disk or a power cut can leave part of the last one.
+    """
+    if not path.exists():
+        return
+    old = path.read_bytes()
+    kept = [line for line in old.splitlines(keepends=True) if line.endswith(b"\n") and _step_of(line) <= step]
+    if (new := b"".join(kept)) != old:
+        write_atomically(path, new)
+
+
+def _step_of(line: bytes) -> float:
+    """The step of a row of metrics; infinity if the line is none."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return math.inf
+    return step if isinstance(step, int) else math.inf
 
 
 @contextmanager
