@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import threading
 import time
 import warnings
 import zlib
@@ -133,9 +134,8 @@ class Trainer:
                     if saved.exists()
                     else "there is no checkpoint yet: free some space and start again"
                 )
-                raise VcdeployError(
-                    f"could not write {error.filename or self.folder}: {error.strerror or error}; {advice}"
-                ) from error
+                place = os.fsdecode(error.filename or self.folder)
+                raise VcdeployError(f"could not write {place}: {error.strerror or error}; {advice}") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -507,5 +507,16 @@ def _board(folder: Path | None) -> Iterator[Any]:
     except ImportError:
         yield None
         return
-    with SummaryWriter(folder / "tensorboard") as writer:
-        yield writer
+    before = threading.excepthook
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        # An error in TensorBoard's own thread is raised again where the next row is written.
+        if not type(failed.thread).__module__.startswith("tensorboard."):
+            before(failed)
+
+    threading.excepthook = hook
+    try:
+        with SummaryWriter(folder / "tensorboard") as writer:
+            yield writer
+    finally:
+        threading.excepthook = before
