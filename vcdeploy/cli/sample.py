@@ -16,7 +16,7 @@ from vcdeploy.cli.io import read_given
 from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
 from vcdeploy.cli.strip import Collected, Stream, compute_stream
-from vcdeploy.cli.tally import Tally, m_of
+from vcdeploy.cli.tally import Stop, Tally, m_of
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import Model, Sampling, load
 from vcdeploy.runtime.backends import CHOICES
@@ -27,7 +27,9 @@ from vcdeploy.vocabulary.spelling import Speller
 
 FORMATS = ("abc", "midi", "svg", "wav")
 SUFFIXES = {".abc": "abc", ".mid": "midi", ".midi": "midi", ".svg": "svg", ".wav": "wav"}
-LENGTH, LONGEST_TUNE = 200, 1000
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".log")
+LENGTH, LONGEST_TEXT, LONGEST_TUNE = 200, 600, 1000
+SENTENCE_ENDS = ".!?"
 
 
 @click.command(short_help="Generate text or tunes.")
@@ -36,13 +38,14 @@ LENGTH, LONGEST_TUNE = 200, 1000
 @click.option("--prime-file", type=click.Path(allow_dash=True),
               help="Read the prime from a file, or from standard input (-); a final newline is dropped.")  # fmt: skip
 @click.option("--length", type=click.IntRange(1),
-              help="Symbols to generate. [default: 200 characters; a tune until it ends, at most 1000]")  # fmt: skip
-@click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True,
+              help="Symbols to generate, exactly; a tune may end sooner. [default: 200 characters and on to the end "
+              "of the sentence, at most 600; 1000 for a tune]")  # fmt: skip
+@click.option("--temperature", type=click.FloatRange(0), default=Sampling.temperature, show_default=True,
               help="Softmax temperature; 0 always takes the most likely symbol.")  # fmt: skip
-@click.option("--top-k", type=click.IntRange(0), default=0, show_default=True,
+@click.option("--top-k", type=click.IntRange(0), default=Sampling.top_k, show_default=True,
               help="Sample from the K most likely symbols; 0 for all.")  # fmt: skip
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True,
-              help="Nucleus sampling: smallest set of symbols whose probabilities sum to P.")  # fmt: skip
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=Sampling.top_p, show_default=True,
+              help="Nucleus sampling: smallest set of symbols whose probabilities sum to P; 1 for all.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
               help="The same seed gives the same sample on every backend.")  # fmt: skip
 @click.option("--num", type=click.IntRange(1), default=1, show_default=True,
@@ -58,6 +61,9 @@ LENGTH, LONGEST_TUNE = 200, 1000
               "without colors, print a digit below it: 4 means 0.4 to 0.5.")  # fmt: skip
 @click.option("--meter", help="Music: meter of the tune, such as 6/8.")
 @click.option("--key", help="Music: key of the tune, such as Gmaj or Edor.")
+@click.option("--free", is_flag=True,
+              help="Music: sample any symbol. By default bars have the length of the meter, and a tune has repeated "
+              "parts of eight bars and ends on the tonic.")  # fmt: skip
 @click.option("--format", "format_", type=click.Choice(FORMATS),
               help="Music: ABC notation, MIDI, score or sound. [default: from the suffix of -o, else abc]")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
@@ -78,6 +84,7 @@ def sample(
     show_compute: bool,
     meter: str | None,
     key: str | None,
+    free: bool,
     format_: str | None,
     output: Path | None,
 ) -> None:
@@ -95,6 +102,7 @@ def sample(
         raise VcdeployError("--show-compute prints to the terminal: leave out -o, or redirect the output with >")
     loaded = load(model, backend, precision, threads)
     vocab = loaded.vocab
+    _check_suffix(output, vocab, format_)
     text = _read_prime(prime_file, vocab) if prime_file is not None else prime or ""
     settings = Sampling(temperature, top_k, top_p)
     tally = Tally()
@@ -108,16 +116,29 @@ def sample(
 
         start = encode_prime(text, vocab, prime_file is not None).tolist() if text.strip() else []
         write_tunes(loaded, start, meter, key, length or LONGEST_TUNE, settings, range(seed, seed + num), chosen,
-                    output, show_compute, tally)  # fmt: skip
+                    output, show_compute, free, tally)  # fmt: skip
     else:
-        for option, value in (("--meter", meter), ("--key", key), ("--format", format_)):
+        for option, value in (("--meter", meter), ("--key", key), ("--format", format_), ("--free", free or None)):
             if value is not None:
                 raise VcdeployError(
                     f"{option} is for models of music, and {model} generates {vocab.kind}: leave it out"
                 )
-        _write_texts(loaded, text, prime_file is not None, length or LENGTH * vocab.period, settings,
+        _write_texts(loaded, text, prime_file is not None, length, settings,
                      range(seed, seed + num), output, show_compute, tally)  # fmt: skip
     click.echo(tally.describe(loaded, threads), err=True)
+
+
+def _check_suffix(output: Path | None, vocab: Vocabulary, format_: str | None) -> None:
+    """Raise unless the model can write a file of this suffix; --format and no suffix at all override it."""
+    suffix = output.suffix.lower() if output else ""
+    known = SUFFIXES if vocab.kind == "music" else TEXT_SUFFIXES
+    if suffix and format_ is None and suffix not in known:
+        raise BadValue(
+            f"a model of {vocab.kind} can't write {output}: the name has to end in {', '.join(known)}"
+            + (", or give --format" if vocab.kind == "music" else "")
+        )
+    if suffix in SUFFIXES and format_ is not None and SUFFIXES[suffix] != format_:
+        raise BadValue(f"--format {format_} and the suffix of {output} differ: leave one out")
 
 
 def _read_prime(name: str, vocab: Vocabulary) -> str:
@@ -130,7 +151,7 @@ def _write_texts(
     model: Model,
     text: str,
     from_file: bool,
-    length: int,
+    length: int | None,
     settings: Sampling,
     seeds: range,
     output: Path | None,
@@ -140,22 +161,30 @@ def _write_texts(
     vocab = model.vocab
     prime = encode_prime(text, vocab, from_file) if text else start_of_text(vocab)
     stream = compute_stream() if show_compute else Collected() if output else Stream()
+    stop = _ends_sentence(vocab) if length is None and vocab.kind == "text" else None
+    length = length or (LONGEST_TEXT if stop else LENGTH * vocab.period)
     for seed in seeds:
         if len(seeds) > 1:
             stream.write(f"--- seed {seed}\n")
         speller, sampling = Speller(vocab), replace(settings, seed=seed)
         if show_compute:
-            _show(model, prime, bool(text), tally.sample_with_m(model, prime, length, sampling), speller, stream)
+            _show(model, prime, bool(text), tally.sample_with_m(model, prime, length, sampling, stop), speller, stream)
         else:
             if text:
                 stream.write("".join(map(speller.spell, prime.tolist())))
-            for ids in tally.sample(model, prime, length, sampling):
+            for ids in tally.sample(model, prime, length, sampling, stop):
                 stream.write("".join(map(speller.spell, ids)))
         stream.write(speller.end())
         stream.end()
     stream.explain()
     if isinstance(stream, Collected) and output:
         write_file(output, stream.text.encode())
+
+
+def _ends_sentence(vocab: Vocabulary) -> Stop:
+    """Stop at the first end of a sentence after LENGTH characters: a full stop or the like before white space."""
+    ends, spaces = ([test(each) for each in vocab.symbols] for test in (SENTENCE_ENDS.__contains__, str.isspace))
+    return lambda made, last, after: made >= LENGTH and ends[last] and spaces[after]
 
 
 def _show(

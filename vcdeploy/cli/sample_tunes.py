@@ -14,6 +14,7 @@ from vcdeploy.cli.output import write_file
 from vcdeploy.cli.strip import compute_stream
 from vcdeploy.cli.tally import Tally, m_of
 from vcdeploy.music import notation
+from vcdeploy.music.form import Form
 from vcdeploy.music.opening import field_symbol, open_tune
 from vcdeploy.music.rendering import WRITERS
 from vcdeploy.runtime import Model, Sampling
@@ -28,7 +29,7 @@ def _pick(model: Model, seed: int, temperature: float) -> Callable[[Sequence[int
     def pick(so_far: Sequence[int], candidates: NDArray[np.intp]) -> int:
         ids = np.array(so_far, np.int64).reshape(-1, 1)
         logits = model.run(ids)[0][-1, 0] if len(ids) else np.zeros(len(model.vocab))
-        return int(candidates[choose(logits[candidates], random.random(), Sampling(temperature))])
+        return int(candidates[choose(logits[candidates], random.random(), Sampling(temperature, top_p=1.0))])
 
     return pick
 
@@ -44,6 +45,7 @@ def write_tunes(
     format_: str,
     output: Path | None,
     show_compute: bool,
+    free: bool,
     tally: Tally,
 ) -> None:
     vocab, pages = model.vocab, list[str]()
@@ -52,7 +54,8 @@ def write_tunes(
     for number, seed in enumerate(seeds, 1):
         prime, begins = open_tune(vocab, start, *fields, _pick(model, seed, temperature=settings.temperature))
         sampling = replace(settings, seed=seed)
-        made = list(tally.sample_with_m(model, prime, length, sampling, end))
+        form = None if free else Form(vocab.symbols)
+        made = list(tally.sample_with_m(model, prime, length, sampling, lambda _, last, __: last == end, form))
         if made[-1][0] != end:
             click.echo(f"the tune of seed {seed} has no end after {length} symbols: give a larger --length", err=True)
         ids = [*prime[begins:].tolist(), *(id_ for id_, _ in made)]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.runtime import Model, Sampling
+from vcdeploy.runtime.sampling import Allowed
+
+# Whether a sample is complete, from its number of symbols, the last one and the one that would follow.
+Stop = Callable[[int, int, int], bool]
 
 
 @dataclass
@@ -25,40 +29,52 @@ class Tally:
     m: list[float] = field(default_factory=list)  # of the current sample; the last symbol's comes last
 
     def sample(
-        self, model: Model, prime: NDArray[np.int64], length: int, sampling: Sampling, end: int | None = None
+        self,
+        model: Model,
+        prime: NDArray[np.int64],
+        length: int,
+        sampling: Sampling,
+        stop: Stop | None = None,
+        allowed: Allowed | None = None,
     ) -> Iterator[list[int]]:
-        """Yield the ids of a sample in pieces, as they are generated: `length` of them, or up to the id `end`.
+        """Yield the ids of a sample in pieces, as they are generated: `length` of them, or fewer if `stop` says so.
 
         The m of a symbol is that of the step that reads it, which comes with the next token; so one more is drawn.
         """
         self.primed += len(prime)
         self.m = []
-        pieces, left, id_ = model.pieces(prime, length + 1, sampling), length, -1
+        pieces, made, id_ = model.pieces(prime, length + 1, sampling, allowed=allowed), 0, -1
         while True:
             start = time.perf_counter()
             piece = next(pieces)
             self.seconds += time.perf_counter() - start
             ids: list[int] = []
             for token in piece:
-                if left < length:
+                if made:
                     self.m.append(token.m)
                     self.sum_m += token.m
-                if left == 0 or id_ == end:
+                if made == length or (made and stop is not None and stop(made, id_, token.id)):
                     yield ids
                     return
-                id_, left = token.id, left - 1
+                id_, made = token.id, made + 1
                 self.made += 1
                 self.bits -= token.log_probability / math.log(2)
                 ids.append(id_)
             yield ids
 
     def sample_with_m(
-        self, model: Model, prime: NDArray[np.int64], length: int, sampling: Sampling, end: int | None = None
+        self,
+        model: Model,
+        prime: NDArray[np.int64],
+        length: int,
+        sampling: Sampling,
+        stop: Stop | None = None,
+        allowed: Allowed | None = None,
     ) -> Iterator[tuple[int, float]]:
         """Yield the ids of `sample`, each with its m, one step later."""
         ids: list[int] = []
         shown = 0
-        for piece in self.sample(model, prime, length, sampling, end):
+        for piece in self.sample(model, prime, length, sampling, stop, allowed):
             ids += piece
             yield from zip(ids[shown:], self.m[shown:], strict=False)
             shown = len(self.m)

@@ -50,6 +50,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
+_DECORATIONS = "HLMOPSTuv"  # the letters that ABC itself defines; a tune's header may define others
 # A letter and a colon start a field line, unless the colon belongs to a bar: "d:|".
 _FIELD_LINE = re.compile(r"([A-Za-z+]):(?![|:])(.*)")
 _KEY = re.compile(r"([A-G])([#b]?)\s*([A-Za-z]*)$")
@@ -80,6 +81,23 @@ def length(symbol: str) -> Fraction:
     return _read_length(symbol[len(pitch(symbol)) :])
 
 
+def is_sounding(symbol: str) -> bool:
+    """Whether a symbol is a note or rest as `parse` writes them: at most 64 eighths, in sixteenths of an eighth."""
+    match = _TOKEN.fullmatch(symbol)
+    if not match or match.lastgroup not in ("note", "rest"):
+        return False
+    try:
+        eighths = length(symbol)
+    except UnreadableTune:
+        return False
+    return 0 < eighths <= 64 and 16 % eighths.denominator == 0
+
+
+def is_tuplet(symbol: str) -> bool:
+    """Whether a symbol is a tuplet of at least two notes."""
+    return bool(re.fullmatch(r"\([2-9](?::[1-9]:[1-9])?", symbol))
+
+
 def key_symbol(value: str) -> str:
     """The normalized symbol of a key field's value: "E Minor", "Em" and "Emin" become `K:Emin`."""
     text = _CLEF.sub("", value).strip()
@@ -106,9 +124,9 @@ def meter_symbol(value: str) -> str:
     return f"M:{text}"
 
 
-def _measure(meter: str) -> Fraction | None:
+def measure(meter: str) -> Fraction | None:
     """Eighths per measure of a meter symbol; None for a free meter."""
-    if meter in ("", "M:none"):
+    if not _METER.match(meter[2:]):
         return None
     beats, unit = meter[2:].replace("(", "").replace(")", "").split("/")
     return Fraction(8 * sum(map(int, beats.split("+"))), int(unit))
@@ -157,8 +175,9 @@ class _Note:
 class _Reader:
     """Reads the body of one tune, line by line, into `items`."""
 
-    def __init__(self, meter: str = "", unit: int = TICKS) -> None:
+    def __init__(self, meter: str = "", unit: int = TICKS, strict: bool = False) -> None:
         self.meter, self.key, self.unit = meter, "", unit  # unit: L in ticks
+        self.strict = strict
         self.items: list[_Note | str] = []
         self.voice: str | None = None  # the first voice, the only one read
         self.hears = True  # whether the current voice is that one
@@ -192,6 +211,8 @@ class _Reader:
         while at < len(line):
             match = _TOKEN.match(line, at)
             if not match or match.end() == at:
+                raise UnreadableTune(f"{line[at]!r} in {line.strip()[:60]!r}")
+            if self.strict and match.lastgroup == "skip" and match[0].isalpha() and match[0] not in _DECORATIONS:
                 raise UnreadableTune(f"{line[at]!r} in {line.strip()[:60]!r}")
             at = match.end()
             kind = match.lastgroup if match.lastgroup != "after" else "bar"
@@ -284,13 +305,13 @@ class _Reader:
         self.broken = text
 
     def _add_measures(self, count: int) -> None:
-        measure = _measure(self.meter)
-        if measure is None:
+        length = measure(self.meter)
+        if length is None:
             raise UnreadableTune("a rest of whole measures without a meter")
         for i in range(count):
             if i:
                 self._add_bar("|")
-            self._add_note("", "z", _whole(measure * TICKS))
+            self._add_note("", "z", _whole(length * TICKS))
 
 
 def _bar(*texts: str) -> str:
@@ -336,6 +357,12 @@ def _in_time_of(notes: int, meter: str) -> int:
     return _IN_TIME_OF.get(notes, 3 if compound else 2)
 
 
+def tuplet(symbol: str, meter: str) -> tuple[Fraction, int]:
+    """The length factor of a tuplet's notes and their number: `(3` is three notes in the time of two."""
+    notes, time, span = (*(int(n) for n in symbol[1:].split(":")), 0, 0)[:3]
+    return Fraction(time or _in_time_of(notes, meter), notes), span or notes
+
+
 def _unit(value: str) -> int:
     """The value of an L: field in ticks."""
     match = re.match(r"\s*(\d{1,3})(?:/([1-9]\d{0,2}))?\s*$", value, re.ASCII)
@@ -344,8 +371,11 @@ def _unit(value: str) -> int:
     return _whole(Fraction(8 * TICKS * int(match[1]), int(match[2] or 1)))
 
 
-def parse(abc: str) -> list[str]:
-    """The symbols of one tune, or of a fragment without a header; END is not included."""
+def parse(abc: str, strict: bool = False) -> list[str]:
+    """The symbols of one tune, or of a fragment without a header; END is not included.
+
+    strict: reject letters that are neither notes nor decorations of the ABC standard, instead of dropping them.
+    """
     fields: dict[str, str] = {}  # of the header, up to K:
     lines = [re.sub(r"(?<!\\)%.*", "", line).strip() for line in abc.splitlines()]
     matches = [_FIELD_LINE.match(line) for line in lines]
@@ -354,9 +384,9 @@ def parse(abc: str) -> list[str]:
         if match:
             fields.setdefault(match[1], match[2])
     meter = meter_symbol(fields["M"]) if "M" in fields else ""
-    measure = _measure(meter)
-    default = TICKS // 2 if measure and measure < 6 else TICKS  # ABC's rule if L: is missing
-    reader = _Reader(meter, _unit(fields["L"]) if "L" in fields else default)
+    length = measure(meter)
+    default = TICKS // 2 if length and length < 6 else TICKS  # ABC's rule if L: is missing
+    reader = _Reader(meter, _unit(fields["L"]) if "L" in fields else default, strict)
     if meter:
         reader.items.append(meter)
     for line, match in zip(lines[max(head, 0) :], matches[max(head, 0) :], strict=True):
@@ -385,7 +415,8 @@ def symbols_of(text: str) -> list[str]:
     symbols: list[str] = []
     for block, finished in blocks(text):
         try:
-            symbols += parse(block)
+            # Without a header it may not be ABC at all, but words.
+            symbols += parse(block, strict=not re.search("^K:", block, re.MULTILINE))
         except UnreadableTune as error:
             raise VcdeployError(f"this ABC cannot be read: {error}") from error
         if finished:
@@ -435,12 +466,12 @@ def to_abc(symbols: Iterable[str], title: str = "", number: int = 1) -> str:
 
 def _beat(meter: str) -> Fraction:
     """Eighths that are beamed together in a meter."""
-    measure = _measure(meter)
-    if measure is None:
+    eighths = measure(meter)
+    if eighths is None:
         return Fraction(2)
     if meter == "M:2/2":
         return Fraction(4)
-    return Fraction(3) if meter.endswith("/8") and measure % 3 == 0 else Fraction(2)
+    return Fraction(3) if meter.endswith("/8") and eighths % 3 == 0 else Fraction(2)
 
 
 def _lay_out(symbols: Sequence[str], meter: str) -> str:
@@ -459,8 +490,7 @@ def _lay_out(symbols: Sequence[str], meter: str) -> str:
         if now == "meter":
             meter = symbol
         elif now == "tuplet":
-            notes, time, span = (*(int(n) for n in symbol[1:].split(":")), 0, 0)[:3]
-            scale, left = Fraction(time or _in_time_of(notes, meter), notes), span or notes
+            scale, left = tuplet(symbol, meter)
         elif now in ("note", "rest"):
             place += length(symbol) * (scale if left else 1)
             left = max(0, left - 1)

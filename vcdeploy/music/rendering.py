@@ -73,7 +73,7 @@ def notes(tune: Sequence[str]) -> list[Note | None]:
         elif role == "bar":
             in_bar, left = {}, 0
         elif role == "tuplet":
-            scale, left = _tuplet(symbol, meter)
+            scale, left = notation.tuplet(symbol, meter)
         elif role in ("note", "rest"):
             eighths = notation.length(symbol) * (scale if left else 1)
             left = max(0, left - 1)
@@ -88,15 +88,6 @@ def notes(tune: Sequence[str]) -> list[Note | None]:
                 note = Note(step, in_bar.get(step, altered[step]), octave, eighths)
         found.append(note)
     return found
-
-
-def _tuplet(symbol: str, meter: str) -> tuple[Fraction, int]:
-    """The length factor of a tuplet's notes and their number: 2 in the time of 3, 3 in the time of 2, and so on."""
-    count, time, span = (*(int(part) for part in symbol[1:].split(":")), 0, 0)[:3]
-    beats = meter[2:].split("/")[0]
-    compound = beats.isdigit() and int(beats) % 3 == 0 and int(beats) > 3
-    usual = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}.get(count, 3 if compound else 2)
-    return Fraction(time or usual, count), span or count
 
 
 def played(tune: Sequence[str]) -> list[int]:
@@ -143,17 +134,37 @@ def heard(tune: Sequence[str]) -> list[Note]:
 
 
 def to_midi(tune: Sequence[str], title: str) -> bytes:
-    """A standard MIDI file."""
+    """A standard MIDI file, with title (the name of its tracks), tempo, meter and key, and their changes."""
     extras.require("music21", for_="writing MIDI")
-    from music21 import metadata, midi, stream, tempo
+    from music21 import midi, stream, tempo
+
+    track_name: Any = midi.MetaEvents.SEQUENCE_TRACK_NAME  # music21 types it as int
 
     part = stream.Part()
     part.append(tempo.MetronomeMark(number=QUARTERS_A_MINUTE))
-    for note in heard(tune):
-        part.append(_music21_note(note))
+    written, current = notes(tune), {"key": "", "meter": ""}
+    for place in played(tune):
+        symbol, note = tune[place], written[place]
+        role = notation.role(symbol)
+        if note is not None:
+            part.append(_music21_note(note))
+        elif role in current and symbol != current[role]:  # a repeat passes the same ones again
+            current[role] = symbol
+            part.append(_music21_fields(symbol))
     score = stream.Score([part])
-    score.metadata = metadata.Metadata(title=title)
-    content: bytes = _by_music21(lambda: midi.translate.streamToMidiFile(score).writestr())
+
+    def write() -> bytes:
+        file = midi.translate.streamToMidiFile(score)
+        for track in file.tracks:  # music21 writes no name, or an empty one
+            names = [each for each in track.events if each.type == track_name]
+            if not names:
+                names = [midi.MidiEvent(track, type=track_name)]
+                track.events = [midi.DeltaTime(track, 0), *names, *track.events]
+            names[0].data = title.encode()
+        content: bytes = file.writestr()
+        return content
+
+    content: bytes = _by_music21(write)
     return content
 
 
@@ -230,9 +241,22 @@ def _music21_note(note: Note) -> Any:
     return notation.Note(pitch.Pitch(step=step, octave=note.octave, accidental=accidental), quarterLength=quarters)
 
 
+def _music21_fields(symbol: str) -> list[Any]:
+    """The signature of a key or meter symbol; none for a free meter. MIDI knows major and minor keys only."""
+    from music21 import key, meter
+
+    if symbol.startswith("K:"):
+        tonic, mode = symbol[2:-3].replace("b", "-"), symbol[-3:]
+        named = {"maj": "major", "min": "minor"}.get(mode)
+        return [key.Key(tonic, named) if named and symbol != "K:none" else key.KeySignature(fifths(symbol))]
+    if notation.measure(symbol) is None:
+        return []
+    return [meter.TimeSignature(re.sub(r"\(([\d+]+)\)", r"\1", symbol[2:]))]
+
+
 def _score(tune: Sequence[str], title: str) -> Any:
     """A music21 score of the tune as written, in measures with their bars and endings."""
-    from music21 import bar, clef, key, metadata, meter, spanner, stream
+    from music21 import bar, clef, metadata, spanner, stream
 
     part, measure = stream.Part(), stream.Measure(number=1)
     measure.append(clef.TrebleClef())
@@ -251,10 +275,8 @@ def _score(tune: Sequence[str], title: str) -> Any:
         role = notation.role(symbol)
         if note is not None:
             measure.append(_music21_note(note))
-        elif role == "key":
-            measure.append(key.KeySignature(fifths(symbol)))
-        elif role == "meter" and symbol != "M:none":
-            measure.append(meter.TimeSignature(re.sub(r"\(([\d+]+)\)", r"\1", symbol[2:])))
+        elif role in ("key", "meter"):
+            measure.append(_music21_fields(symbol))
         elif role == "ending":
             bracket = spanner.RepeatBracket(number=symbol[1:])
             part.insert(0, bracket)

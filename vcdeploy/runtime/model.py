@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
 from vcdeploy.runtime.backends import Arrays, Backend, Interruptible
 from vcdeploy.runtime.limits import Check, Event, check_of, checked, run_in_pieces
-from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.runtime.sampling import Allowed, Sampling, Token
+from vcdeploy.runtime.sampling import generate as generate_one_by_one
 from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
 
@@ -118,6 +119,7 @@ class Model:
         length: int = 200,
         sampling: Sampling | None = None,
         *,
+        allowed: Allowed | None = None,
         timeout: float | None = None,
         cancel: Event | None = None,
         **options: Any,
@@ -128,6 +130,8 @@ class Model:
             prime: Ids to start from, at least one.
             length: Number of ids to generate.
             sampling: How to sample.
+            allowed: Takes all ids so far, the prime included, and returns the mask [vocab] of the symbols that may
+                follow, such as `vcdeploy.music.form.Form(model.vocab.symbols)` for tunes; by default all may.
             timeout: Raise TimedOut if not all ids are there so many seconds after this call.
             cancel: A threading.Event; raise Cancelled once another thread has set it.
             **options: Fields of Sampling, to override those of `sampling`.
@@ -135,7 +139,7 @@ class Model:
         Examples:
             >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
         """
-        tokens = self.stream(prime, length, sampling, timeout=timeout, cancel=cancel, **options)
+        tokens = self.stream(prime, length, sampling, allowed=allowed, timeout=timeout, cancel=cancel, **options)
         return (token.id for token in tokens)
 
     def stream(
@@ -144,12 +148,14 @@ class Model:
         length: int = 200,
         sampling: Sampling | None = None,
         *,
+        allowed: Allowed | None = None,
         timeout: float | None = None,
         cancel: Event | None = None,
         **options: Any,
     ) -> Iterator[Token]:
         """Like generate, but yields tokens with the m of their step and their log-probability."""
-        return chain.from_iterable(self.pieces(prime, length, sampling, timeout=timeout, cancel=cancel, **options))
+        limits: dict[str, Any] = {"timeout": timeout, "cancel": cancel}
+        return chain.from_iterable(self.pieces(prime, length, sampling, allowed=allowed, **limits, **options))
 
     def pieces(
         self,
@@ -157,6 +163,7 @@ class Model:
         length: int = 200,
         sampling: Sampling | None = None,
         *,
+        allowed: Allowed | None = None,
         timeout: float | None = None,
         cancel: Event | None = None,
         **options: Any,
@@ -183,6 +190,9 @@ class Model:
         ids = given.astype(np.int64).reshape(-1)
         self._check_ids(ids)
         check = check_of(timeout, cancel)
+        if allowed is not None:  # the mask depends on the last symbol, so every backend generates one by one
+            pieces = ([token] for token in generate_one_by_one(self.runner, ids, length, sampling, allowed))
+            return pieces if check is None else checked(pieces, check)
         if check is None:
             return self.runner.generate(ids, length, sampling)
         if isinstance(self.runner, Interruptible):

@@ -1,7 +1,7 @@
 """Sampling symbols from logits. Uses arrays only, no framework and no vocabulary."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.errors import VcdeployError
+
+# Takes all ids so far, the prime included, and returns the mask [vocab] of the symbols that may follow.
+Allowed = Callable[[Sequence[int]], NDArray[np.bool_]]
 
 
 class Runnable(Protocol):
@@ -28,9 +31,9 @@ class Sampling:
         seed: Of the random numbers.
     """
 
-    temperature: float = 0.8
+    temperature: float = 0.5
     top_k: int = 0
-    top_p: float = 1.0
+    top_p: float = 0.8
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -113,21 +116,40 @@ class Token(NamedTuple):
     log_probability: float
 
 
-def generate(model: Runnable, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
-    """Generate `length` tokens after the prime (at least one symbol), one by one, with any backend's run."""
+def generate(
+    model: Runnable, prime: NDArray[np.int64], length: int, sampling: Sampling, allowed: Allowed | None = None
+) -> Iterator[Token]:
+    """Generate `length` tokens after the prime (at least one symbol), one by one, with any backend's run.
+
+    allowed: restricts the symbols that may follow; the symbols it excludes get probability 0, before temperature, top_k
+    and top_p.
+    """
     random = sampling.uniforms()
-    tokens, state, position = np.asarray(prime, np.int64).reshape(-1, 1), None, 0
+    tokens, state = np.asarray(prime, np.int64).reshape(-1, 1), None
+    ids: list[int] = []
     for _ in range(length):
+        position = len(ids)
+        ids += tokens[:, 0].tolist()
         logits, state, m = model.run(tokens, state, position)
-        position += len(tokens)
-        token = draw(logits[-1, 0], m[-1, 0], random.random(), sampling)
+        token = draw(logits[-1, 0], m[-1, 0], random.random(), sampling, None if allowed is None else allowed(ids))
         yield token
         tokens = np.array([[token.id]], np.int64)
 
 
-def draw(logits: NDArray[Any], m: NDArray[Any], uniform: float, sampling: Sampling) -> Token:
-    """Sample a token from the last step's logits [vocab] and m [layers]."""
+def draw(
+    logits: NDArray[Any],
+    m: NDArray[Any],
+    uniform: float,
+    sampling: Sampling,
+    allowed: NDArray[np.bool_] | None = None,
+) -> Token:
+    """Sample a token from the last step's logits [vocab] and m [layers]; allowed: mask of what may be chosen."""
     chosen, log_probability = _draw(logits, uniform, sampling)
+    if allowed is not None:
+        candidates = np.flatnonzero(allowed)
+        other = int(candidates[choose(logits[candidates], uniform, sampling)])
+        log_probability += float(logits[other]) - float(logits[chosen])
+        chosen = other
     return Token(chosen, float(m.mean(dtype=np.float64)), log_probability)
 
 
