@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy import custom_ops, extras
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
 from vcdeploy.runtime import backends, loading, sources
 from vcdeploy.runtime.model import Model
@@ -127,7 +127,7 @@ def choose(known: Sequence[Engine], wanted: Sequence[str]) -> list[Engine]:
     for want in wanted:
         found = [want] if want in names else [name for name in names if name.startswith(want)]
         if not found:
-            raise VcdeployError(f"no engine {want!r}; there are: {', '.join(names)}")
+            raise BadValue(f"no engine {want!r}; there are: {', '.join(names)}")
         chosen.update(found)
     return [each for each in known if each.name in chosen or not wanted]
 

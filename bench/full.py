@@ -18,7 +18,7 @@ from typing import Any
 from vcdeploy.bench import design, energy, interleave, machine, models, report
 from vcdeploy.bench.design import Part
 from vcdeploy.bench.run import Entrant, measure, silent
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
@@ -50,7 +50,7 @@ def run(
     parts = design.parts(dim, cores or 1, tail)
     for name in only:
         if name not in [each.name for each in parts]:
-            raise VcdeployError(f"no part {name!r}; there are: {', '.join(each.name for each in parts)}")
+            raise BadValue(f"no part {name!r}; there are: {', '.join(each.name for each in parts)}")
     settings = {"dim": dim, "rounds": rounds, "visits": VISITS, "chunk_seconds": SECONDS, "seed": seed, "tail": tail}
     begun = _begin(folder, settings, command)
     wanted = [(number, each) for number in range(VISITS) for each in parts if not only or each.name in only]

@@ -17,7 +17,7 @@ from vcdeploy.bench import engines as known
 from vcdeploy.bench import interleave, machine, models, report
 from vcdeploy.bench.engines import Engine
 from vcdeploy.bench.scenarios import SCENARIOS
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, NoGpu, VcdeployError
 from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.versions import versions
 
@@ -168,7 +168,7 @@ def _baseline(everyone: Sequence[Engine], wanted: str | None, left_out: Mapping[
     names = [each.name for each in everyone]
     if wanted is not None:
         if wanted not in names:
-            raise VcdeployError(f"no engine {wanted!r} for --baseline; there are: {', '.join(names)}")
+            raise BadValue(f"no engine {wanted!r} for --baseline; there are: {', '.join(names)}")
         if wanted in left_out:
             raise VcdeployError(f"the baseline {wanted} can't run: {left_out[wanted]}")
         return wanted
@@ -186,6 +186,6 @@ def need_gpu() -> None:
     from vcdeploy.gpu import cuda
 
     if (fault := cuda.fault()) is not None:
-        raise VcdeployError(
+        raise NoGpu(
             f"--device cuda needs {extras.install_command('tensorrt')} and a GPU that CUDA can use; here: {fault}"
         )

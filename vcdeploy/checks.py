@@ -207,12 +207,12 @@ def _rebuild() -> str:
     checkout = Path(vcdeploy.__file__).parents[1]
     if (checkout / "CMakeLists.txt").exists():
         return f"make -B -C {checkout} setup"
-    return "pip install --force-reinstall --no-deps vcdeploy"
+    return "install vcdeploy again from its source folder or wheel: pip install --force-reinstall --no-deps PATH"
 
 
 CHECKS = (
     Check("Python", _python),
-    Check("vcdeploy", _package, "vcdeploy"),
+    Check("vcdeploy", _package, "vcdeploy", advice=_rebuild()),
     Check("native module", _native, "vcdeploy._native", advice=_rebuild()),
     Check("NumPy", _version("numpy"), "numpy"),
     Check("ONNX", _version("onnx"), "onnx"),

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+MOST_THREADS = 256  # CPU threads of a model
+MOST_DIMENSIONS = 16384  # D of a model to train or to measure
+
 
 @dataclass(frozen=True)
 class Unit:

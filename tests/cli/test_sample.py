@@ -277,4 +277,4 @@ def test_a_missing_library_names_the_extra(
     pytest.importorskip("music21")
     monkeypatch.setitem(sys.modules, module, None)
     message = said(run(models["music"], "-o", tmp_path / name))
-    assert f"needs {module}" in message and 'pip install "vcdeploy[music]"' in message
+    assert f"needs {module}" in message and 'pip install "music21>=9.1" "verovio>=4.0"' in message

@@ -238,5 +238,5 @@ def test_a_missing_library_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = said(run(models["text"], "--text", "on", "-o", tmp_path / "a.png"))
-    assert 'a .png file needs matplotlib, which is not installed; run: pip install "vcdeploy[plots]"' in message
+    assert 'a .png file needs matplotlib, which is not installed; run: pip install "matplotlib>=3.8"' in message
     assert run(models["text"], "--text", "on", "-o", tmp_path / "a.html").exit_code == 0

@@ -201,7 +201,7 @@ def test_what_is_not_here_is_left_out_with_the_remedy(
     assert report.passed
     assert {each.runtime for each in report.differences} == {f"onnx evaluator {onnx.__version__}"}
     assert report.left_out == [
-        'ONNX Runtime: onnxruntime is not installed; run: pip install "vcdeploy[cpu]"',
+        'ONNX Runtime: onnxruntime is not installed; run: pip install "onnxruntime>=1.20"',
         "the native kernels can't be used (undefined symbol: x): `vcdeploy doctor` says how to fix it",
     ]
 

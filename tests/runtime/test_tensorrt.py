@@ -215,7 +215,7 @@ def test_without_tensorrt_the_error_names_the_extra(make: Make, monkeypatch: pyt
     result = CliRunner().invoke(cli.main, ["sample", str(folder), "--backend", "tensorrt"])
     assert result.exit_code == 1
     assert (
-        'the tensorrt backend needs tensorrt, which is not installed; run: pip install "vcdeploy[gpu]"' in result.stderr
+        'the tensorrt backend needs tensorrt, which is not installed; run: pip install "onnxruntime-gpu>=1.20" "tensorrt>=10.0" "cuda-python>=12.8"' in result.stderr
     )
 
 

@@ -11,7 +11,7 @@ from vcdeploy import extras
 from vcdeploy.analysis.numbers import numbers
 from vcdeploy.analysis.spending import Spent, Word
 from vcdeploy.analysis.traces import Trace
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue
 
 
 class Document(NamedTuple):
@@ -27,7 +27,7 @@ def check_suffix(output: Path) -> None:
     """Raise if a file of this name can't be written here."""
     suffix = output.suffix.lower()
     if suffix not in WRITERS:
-        raise VcdeployError(f"cannot write {output}: its name has to end in {', '.join(WRITERS)}")
+        raise BadValue(f"cannot write {output}: its name has to end in {', '.join(WRITERS)}")
     if suffix in (".png", ".svg"):
         extras.require("matplotlib", for_=f"a {suffix} file")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -45,6 +46,10 @@ INTERRUPTED = 130  # exit status of a program stopped by Ctrl-C: 128 + SIGINT
 
 class Failure(click.ClickException):
     """A VcdeployError as the command line shows it."""
+
+    def __init__(self, message: str, exit_code: int = VcdeployError.exit_code) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it for the class, and reads it here
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {self.message}", file=file, err=file is None)
@@ -98,12 +103,18 @@ class CommandTable(click.Group):
         try:
             return super().invoke(ctx)
         except VcdeployError as error:
-            raise Failure(str(error)) from error
+            raise Failure(str(error), error.exit_code) from error
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
             if module not in extras.EXTRAS:
                 raise
-            raise Failure(str(extras.missing(module, f"vcdeploy {ctx.invoked_subcommand}"))) from error
+            absent = extras.missing(module, f"vcdeploy {ctx.invoked_subcommand}")
+            raise Failure(str(absent), absent.exit_code) from error
+        except (MemoryError, RuntimeError) as error:
+            # PyTorch raises a RuntimeError if memory runs out.
+            if not isinstance(error, MemoryError) and not re.search("allocate memory|out of memory", str(error)):
+                raise
+            raise Failure("there is not enough memory for this: use a smaller model, batch or text") from error
         except KeyboardInterrupt:
             click.echo(err=True)
             ctx.exit(INTERRUPTED)

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 
 WIDTH = 200  # columns; wider than any table
 WORSE = 4  # exit code if something is slower than before
@@ -48,9 +48,9 @@ def listed(text: str, known: tuple[str, ...], option: str) -> list[str]:
     wanted = split(text)
     for each in wanted:
         if each not in known:
-            raise VcdeployError(f"{option} has no {each!r}: choose from {', '.join(known)}, separated by commas")
+            raise BadValue(f"{option} has no {each!r}: choose from {', '.join(known)}, separated by commas")
     if not wanted:
-        raise VcdeployError(f"{option} is empty: choose from {', '.join(known)}")
+        raise BadValue(f"{option} is empty: choose from {', '.join(known)}")
     return [each for each in known if each in wanted]
 
 
@@ -62,7 +62,7 @@ def m_range(text: str) -> tuple[float, float]:
     except ValueError:
         ends = 0.0, 0.0
     if not 0 < ends[0] <= ends[1] <= 1 or text.endswith(":"):
-        raise VcdeployError(
+        raise BadValue(
             f"--m {text!r} is not a range of m: give LO:HI with 0 < LO <= HI <= 1, such as 0.2:0.6, or one number"
         )
     return ends
@@ -101,7 +101,7 @@ def read_old(file: Path | None, threshold: float | None) -> dict[str, Any] | Non
     from vcdeploy.bench import compare
 
     if file is None and threshold is not None:
-        raise VcdeployError("--threshold is for --compare OLD.json: add --compare, or leave out --threshold")
+        raise BadValue("--threshold is for --compare OLD.json: add --compare, or leave out --threshold")
     return None if file is None else compare.read(file)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vcdeploy import extras
-from vcdeploy.errors import VcdeployError
+from vcdeploy.cli.types import THREADS
+from vcdeploy.errors import BadValue, VcdeployError
 
 if TYPE_CHECKING:
     from vcdeploy.bench.paper.experiment import Experiment
@@ -57,7 +58,7 @@ def list_(scale: str, results: Path) -> None:
 @_scale
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds per row, starting at 0.")
 @click.option("--row", "only", multiple=True, metavar="NAME", help="Only this row; may be repeated.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads.")
 @_results
 @_runs
 @click.pass_context
@@ -87,7 +88,7 @@ def run(
     rows = [row.name for experiment in chosen for row in experiment.rows]
     for name in only:
         if name not in rows:
-            raise VcdeployError(f"no row {name!r} in {', '.join(each.name for each in chosen)}. "
+            raise BadValue(f"no row {name!r} in {', '.join(each.name for each in chosen)}. "
                                 f"There are: {'; '.join(rows)}")  # fmt: skip
     torch.set_num_threads(threads)
     trained = 0
@@ -128,7 +129,7 @@ def report(scale: str, results: Path) -> None:
 @_scale
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Interleaved rounds.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Characters per sequence.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads per engine.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads per engine.")
 @_results
 @_runs
 def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
@@ -147,7 +148,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
 
     for text in texts:
         if text not in latency.TIMED:
-            raise VcdeployError(f"no text {text!r} to time: choose from {', '.join(latency.TIMED)}")
+            raise BadValue(f"no text {text!r} to time: choose from {', '.join(latency.TIMED)}")
     settings = interleave.Settings(("sequence", "step"), threads, steps, rounds, 0.03, 0)
     untimed: dict[str, str] = {}
     for text in texts or latency.TIMED:
@@ -197,7 +198,7 @@ def trace(figures: tuple[str, ...], scale: str, results: Path, runs: Path) -> No
     known = {figure.name: (each, figure) for each in EXPERIMENTS.values() for figure in each.traced}
     for name in figures:
         if name not in known:
-            raise VcdeployError(f"no figure {name!r} to trace: choose from {', '.join(known)}")
+            raise BadValue(f"no figure {name!r} to trace: choose from {', '.join(known)}")
     for name in figures or known:
         experiment, figure = known[name]
         about, drawn = tracing.trace(experiment, figure, scale, results, runs)
@@ -231,7 +232,7 @@ def _experiments(names: tuple[str, ...]) -> list[Experiment]:
     for name in names:
         if name not in EXPERIMENTS:
             near = get_close_matches(name, EXPERIMENTS, n=1)
-            raise VcdeployError(
+            raise BadValue(
                 f"no experiment {name!r}" + (f"; did you mean {near[0]}?" if near else "")
                 + f" There are: {', '.join(EXPERIMENTS)}"
             )  # fmt: skip

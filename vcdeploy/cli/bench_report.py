@@ -15,6 +15,8 @@ from vcdeploy.cli.bench_options import (
     split,
     threshold_option,
 )
+from vcdeploy.cli.types import SEED
+from vcdeploy.spec import MOST_DIMENSIONS
 
 FOLDER = "vcdeploy-report"
 DIM, ROUNDS = 1024, 10  # as in vcdeploy.bench.full, which is slow to import
@@ -24,9 +26,11 @@ DIM, ROUNDS = 1024, 10  # as in vcdeploy.bench.full, which is slow to import
 @click.option("-o", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), default=FOLDER,
               show_default=True, help="Report folder.")  # fmt: skip
 @click.option("--parts", metavar="NAMES", help="Only these parts, separated by commas; others can follow later.")
-@click.option("--dim", type=click.IntRange(2, 16384), default=DIM, show_default=True, help="Largest state size.")
+@click.option(
+    "--dim", type=click.IntRange(2, MOST_DIMENSIONS), default=DIM, show_default=True, help="Largest state size."
+)
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds per visit.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and symbols.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and symbols.")
 @compare_option
 @threshold_option
 def report(

@@ -22,8 +22,9 @@ from vcdeploy.cli.bench_options import (
     threshold_option,
 )
 from vcdeploy.cli.model import ModelName
-from vcdeploy.errors import VcdeployError
-from vcdeploy.spec import VARIABLE_UNITS
+from vcdeploy.cli.types import BATCH, SEED, THREADS
+from vcdeploy.errors import BadValue
+from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
 
 SCENARIOS = ("step", "sequence", "generate")
 ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to import
@@ -32,7 +33,7 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to impor
 @click.command()
 @click.argument("model", required=False, type=ModelName())
 @click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Unit of a synthetic model. [default: vcgru]")
-@click.option("--dim", type=click.IntRange(2, 16384), help="State size of a synthetic model. [default: 1024]")
+@click.option("--dim", type=click.IntRange(2, MOST_DIMENSIONS), help="State size of a synthetic model. [default: 1024]")
 @click.option("--m", metavar="LO:HI",
               help="m of a synthetic model, spread over the symbols, or one number. [default: 0.2:0.6]")  # fmt: skip
 @click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
@@ -40,7 +41,7 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to impor
 @click.option("--scenario", metavar="NAMES", default=",".join(SCENARIOS), show_default=True,
               help="Scenarios to measure, separated by commas.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Symbols per sequence.")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
+@click.option("--batch", type=BATCH, default=1, show_default=True,
               help="Batch size of step and sequence.")  # fmt: skip
 @click.option("--engines", metavar="NAMES",
               help="Only engines with these names or prefixes, and the baseline. [default: all]")  # fmt: skip
@@ -48,12 +49,12 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to impor
               help="Precisions of the native engines.")  # fmt: skip
 @click.option("--baseline", metavar="NAME",
               help="Baseline of the ratios. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads per engine.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads per engine.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
               help="Device to measure on; cuda needs a GPU and has other engines.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), help=f"Rounds. [default: {ROUNDS}; with --quick {QUICK_ROUNDS}]")
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute, and noisier.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+@click.option("--seed", type=SEED, default=0, show_default=True,
               help="Seed of weights, symbols and samples.")  # fmt: skip
 @json_option
 @compare_option
@@ -99,7 +100,7 @@ def run(
     from vcdeploy.spec import PRECISIONS
 
     if model is not None and model.endswith(".json"):
-        raise VcdeployError(
+        raise BadValue(
             f"{model} is the JSON of a run, not a model: compare it with `vcdeploy bench compare OLD.json {model}`"
         )
     old = read_old(compare, threshold)
@@ -109,11 +110,9 @@ def run(
     precisions = listed(precision, tuple(PRECISIONS), "--precision")
     synthetic = [option for option, value in {"--unit": unit, "--dim": dim, "--m": m}.items() if value is not None]
     if model is not None and synthetic:
-        raise VcdeployError(f"{synthetic[0]} is for a synthetic model, and {model} is given: leave one out")
+        raise BadValue(f"{synthetic[0]} is for a synthetic model, and {model} is given: leave one out")
     if text is not None and synthetic:
-        raise VcdeployError(
-            f"--text is for a trained MODEL, and {synthetic[0]} asks for a synthetic one: leave one out"
-        )
+        raise BadValue(f"--text is for a trained MODEL, and {synthetic[0]} asks for a synthetic one: leave one out")
     if not synthetic:
         model = model or zoo.DEFAULT
     with ended_by_sigterm(), terminal.status() as tell:

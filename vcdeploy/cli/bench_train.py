@@ -7,23 +7,26 @@ from pathlib import Path
 import click
 
 from vcdeploy.cli.bench_options import command_line, ended_by_sigterm, json_option, m_range, put_out
-from vcdeploy.spec import VARIABLE_UNITS
+from vcdeploy.cli.types import BATCH, SEED, THREADS
+from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
 
 
 @click.command()
 @click.option("--unit", type=click.Choice(VARIABLE_UNITS), default="vcgru", show_default=True,
               help="Unit to train.")  # fmt: skip
-@click.option("--dim", type=click.IntRange(1, 16384), default=512, show_default=True, help="Dimensions of the state.")
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Sequences per batch.")
+@click.option(
+    "--dim", type=click.IntRange(1, MOST_DIMENSIONS), default=512, show_default=True, help="Dimensions of the state."
+)
+@click.option("--batch", type=BATCH, default=32, show_default=True, help="Sequences per batch.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps per sequence.")
 @click.option("--m", metavar="LO:HI", default="0.2:0.6", show_default=True,
               help="Range of m, evenly spread over the tokens, or one number.")  # fmt: skip
 @click.option("--sharpness", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
               help="Sharpness of the mask; training starts at 0.1 and ends at 1.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True,
+@click.option("--threads", type=THREADS, default=1, show_default=True,
               help="CPU threads per engine.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="Number of rounds.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and inputs.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and inputs.")
 @json_option
 def train(
     unit: str,

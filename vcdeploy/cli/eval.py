@@ -11,6 +11,7 @@ from rich.table import Table
 from vcdeploy import extras, zoo
 from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
+from vcdeploy.cli.types import BATCH, THREADS
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import CHOICES
@@ -30,7 +31,7 @@ SEGMENT = 100  # steps per call
     show_default=True,
     help="Split to evaluate.",
 )
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True,
+@click.option("--batch", type=BATCH, default=32, show_default=True,
               help="Parallel streams, each starting from a zero state; 1 reads the text as one stream.")  # fmt: skip
 @click.option("--unknown", type=click.Choice(["error", "drop"]), default="error", show_default=True,
               help="Symbols unknown to the model: stop, or leave them out and print how many.")  # fmt: skip
@@ -39,7 +40,7 @@ SEGMENT = 100  # steps per call
               "[default: torch for a checkpoint without --precision, else auto]")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
               help="Weight precision; only the native backend can change the file's own.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1),
+@click.option("--threads", type=THREADS,
               help="CPU threads. [default: PyTorch's choice on the torch backend, else 1]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 def evaluate(

@@ -17,7 +17,7 @@ from rich.text import Text
 from vcdeploy import extras, zoo
 from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import PRECISIONS
 
@@ -76,9 +76,9 @@ def export(
     if tensorrt is None:
         for option, value in (("--steps", steps), ("--batch", batch)):
             if value is not None:
-                raise VcdeployError(f"{option} is for a TensorRT engine: add --trt, or leave it out")
+                raise BadValue(f"{option} is for a TensorRT engine: add --trt, or leave it out")
     elif output is not None:
-        raise VcdeployError("--trt writes a folder: name it with --bundle, and leave out -o")
+        raise BadValue("--trt writes a folder: name it with --bundle, and leave out -o")
     elif tensorrt.is_bundle(Path(model)):
         tensorrt.check_settings(precision or "f32", bucketed)
         ctx.exit(tensorrt.finish(Path(model), {}))

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from vcdeploy.cli import terminal
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, NoGpu, VcdeployError
 
 if TYPE_CHECKING:
     from vcdeploy.bench.gpu_check import Step
@@ -34,14 +34,14 @@ def gpu_check(output: Path, quick: bool) -> None:
     console = terminal.console(soft_wrap=True)
     figures = output.with_suffix(".json")
     if figures == output:
-        raise VcdeployError(
+        raise BadValue(
             f"-o {output} is where the figures go: give the report another name, such as {output.with_suffix('.md')}"
         )
     if gaps := check.missing():
         click.echo("on a machine with a GPU this would:")
         for line in check.plan(quick):
             click.echo(f"  {line}")
-        raise VcdeployError("gpu-check can't run here; missing:\n  " + "\n  ".join(gaps))
+        raise NoGpu("gpu-check can't run here; missing:\n  " + "\n  ".join(gaps))
 
     def write(report: dict[str, Any]) -> None:
         try:

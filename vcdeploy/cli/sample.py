@@ -17,7 +17,8 @@ from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
 from vcdeploy.cli.strip import Collected, Stream, compute_stream
 from vcdeploy.cli.tally import Stop, Tally, m_of
-from vcdeploy.errors import VcdeployError
+from vcdeploy.cli.types import SEED, THREADS
+from vcdeploy.errors import BadValue
 from vcdeploy.runtime import Model, Sampling, load
 from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.spec import PRECISIONS
@@ -46,7 +47,7 @@ SENTENCE_ENDS = ".!?"
               help="Sample from the K most likely symbols; 0 for all.")  # fmt: skip
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=Sampling.top_p, show_default=True,
               help="Nucleus sampling: smallest set of symbols whose probabilities sum to P; 1 for all.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+@click.option("--seed", type=SEED, default=0, show_default=True,
               help="The same seed gives the same sample on every backend.")  # fmt: skip
 @click.option("--num", type=click.IntRange(1), default=1, show_default=True,
               help="Number of samples; each one uses the next seed.")  # fmt: skip
@@ -55,7 +56,7 @@ SENTENCE_ENDS = ".!?"
               "custom op, onnxruntime:function the dense function body in the file.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
               help="Weight precision; only the native backend can change the file's own.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads.")
 @click.option("--show-compute", is_flag=True,
               help="Color each symbol by m, the fraction of the state that was updated when reading it; "
               "without colors, print a digit below it: 4 means 0.4 to 0.5.")  # fmt: skip
@@ -97,9 +98,9 @@ def sample(
     tokens/s, bits per symbol under the model's own distribution, and the mean of m.
     """
     if prime is not None and prime_file is not None:
-        raise VcdeployError("--prime and --prime-file both give a prime: leave one out")
+        raise BadValue("--prime and --prime-file both give a prime: leave one out")
     if show_compute and output is not None:
-        raise VcdeployError("--show-compute prints to the terminal: leave out -o, or redirect the output with >")
+        raise BadValue("--show-compute prints to the terminal: leave out -o, or redirect the output with >")
     loaded = load(model, backend, precision, threads)
     vocab = loaded.vocab
     _check_suffix(output, vocab, format_)
@@ -109,9 +110,9 @@ def sample(
     if vocab.kind == "music":
         chosen = format_ or SUFFIXES.get(output.suffix.lower() if output else "", "abc")
         if chosen != "abc" and output is None:
-            raise VcdeployError(f"--format {chosen} is not text: name a file for it with -o")
+            raise BadValue(f"--format {chosen} is not text: name a file for it with -o")
         if chosen != "abc" and show_compute:
-            raise VcdeployError(f"--show-compute shows symbols, not {chosen}: leave out --format")
+            raise BadValue(f"--show-compute shows symbols, not {chosen}: leave out --format")
         from vcdeploy.cli.sample_tunes import write_tunes
 
         start = encode_prime(text, vocab, prime_file is not None).tolist() if text.strip() else []
@@ -120,9 +121,7 @@ def sample(
     else:
         for option, value in (("--meter", meter), ("--key", key), ("--format", format_), ("--free", free or None)):
             if value is not None:
-                raise VcdeployError(
-                    f"{option} is for models of music, and {model} generates {vocab.kind}: leave it out"
-                )
+                raise BadValue(f"{option} is for models of music, and {model} generates {vocab.kind}: leave it out")
         _write_texts(loaded, text, prime_file is not None, length, settings,
                      range(seed, seed + num), output, show_compute, tally)  # fmt: skip
     click.echo(tally.describe(loaded, threads), err=True)

@@ -23,7 +23,8 @@ from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.output import write_file
 from vcdeploy.cli.spending import spending_table
 from vcdeploy.cli.strip import compute_stream
-from vcdeploy.errors import VcdeployError
+from vcdeploy.cli.types import THREADS
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.runtime import Model, load
 from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.spec import PRECISIONS
@@ -54,7 +55,7 @@ ROWS = 12  # rows of dimensions in the terminal
               help="Backend that runs the model; auto takes the first one installed that can.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
               help="Weight precision; only the native backend can change the file's own.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads.")
 def trace(
     models: tuple[str, ...],
     texts: tuple[str, ...],
@@ -80,7 +81,7 @@ def trace(
     """
     models = models or (zoo.DEFAULT,)
     if rise is not None and not words:
-        raise VcdeployError("--rise is for --words: add --words, or leave out --rise")
+        raise BadValue("--rise is for --words: add --words, or leave out --rise")
     for output in outputs:
         writers.check_suffix(output)
     sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
@@ -137,11 +138,11 @@ def _find_tune(title: str) -> _Source:
 def _encode(name: str, model: Model, source: _Source) -> NDArray[np.int64]:
     """Encode a text; errors name its file or tune."""
     if source.is_tune and model.vocab.kind != "music":
-        raise VcdeployError(f"--tune is for a model of music, and {name} reads {model.vocab.kind}: give --text, --file")
+        raise BadValue(f"--tune is for a model of music, and {name} reads {model.vocab.kind}: give --text, --file")
     try:
         return model.vocab.encode(source.text)
     except VcdeployError as error:
-        raise VcdeployError(f"{source.title}: {error}" if source.title else str(error)) from error
+        raise type(error)(f"{source.title}: {error}" if source.title else str(error)) from error
 
 
 def _pair(models: Sequence[str], sources: Sequence[_Source]) -> list[tuple[str, _Source]]:
@@ -150,7 +151,7 @@ def _pair(models: Sequence[str], sources: Sequence[_Source]) -> list[tuple[str, 
     if len(sources) == 1:
         return [(model, sources[0]) for model in models]
     if len(models) != len(sources):
-        raise VcdeployError(
+        raise BadValue(
             f"{len(models)} models and {len(sources)} texts don't make pairs: give one model, one text, "
             "or the same number of both"
         )
@@ -165,7 +166,7 @@ def _dimensions(asked: str | None, sizes: list[int]) -> tuple[int, int] | None:
         return 1, min(sizes)
     match = re.fullmatch(r"(\d+)-(\d+)", asked)
     if not match or not 1 <= int(match[1]) <= int(match[2]) <= min(sizes):
-        raise VcdeployError(
+        raise BadValue(
             f"--dimensions is {asked!r}: give two numbers from 1 to {min(sizes)}, such as "
             f"{max(1, min(sizes) - 50)}-{min(sizes)}, or nothing for all"
         )

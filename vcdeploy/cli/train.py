@@ -17,6 +17,7 @@ from rich.text import Text
 
 from vcdeploy import __version__, extras
 from vcdeploy.cli import terminal
+from vcdeploy.cli.types import SEED, THREADS
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import UNITS
@@ -92,9 +93,9 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
     type=click.Choice(["cosine", "linear", "none"]),
 )
 @_setting("--clip", "Maximum gradient norm, for schedulers and all other weights separately.", type=float)
-@_setting("--seed", "Seed of the initial weights and of dropout.", type=int)
+@_setting("--seed", "Seed of the initial weights and of dropout.", type=SEED)
 @_setting("--save-every", "Steps between checkpoints (one is also saved after every epoch).", type=int)
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; by default PyTorch's choice.")
+@click.option("--threads", type=THREADS, help="CPU threads; by default PyTorch's choice.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -149,6 +150,8 @@ def train(
             config, folder = resuming.settings(saved), file.parent
         else:
             config = TrainConfig(**settings, corpus=corpus or TrainConfig.corpus)
+            if group.device.type == "cpu":
+                config.check_memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
             folder = out or _new_folder(config)
             if out and any((out / f"{name}.safetensors").exists() for name in ("last", "best")):
                 raise VcdeployError(
@@ -197,7 +200,7 @@ def _refuse_settings(ctx: click.Context) -> None:
         and ctx.get_parameter_source(parameter.name) == click.core.ParameterSource.COMMANDLINE
     ]
     if given:
-        raise VcdeployError(f"--resume continues a run with its own settings: leave out {', '.join(given)}")
+        raise click.UsageError(f"--resume continues a run with its own settings: leave out {', '.join(given)}")
 
 
 def _new_folder(config: TrainConfig) -> Path:

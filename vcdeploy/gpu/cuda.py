@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from vcdeploy import extras
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import NoGpu, VcdeployError
 
 NO_GPU = "an NVIDIA GPU and its driver are needed; `vcdeploy doctor` shows what is installed"
 NO_MEMORY = "the GPU's memory is full: stop other processes on the GPU, or use fewer sequences at once"
@@ -43,7 +43,8 @@ def _call(function: Any, *arguments: Any) -> Any:
             int(kinds.cudaErrorInsufficientDriver): NO_GPU,
             int(kinds.cudaErrorMemoryAllocation): NO_MEMORY,
         }.get(int(status), OTHER_FAULT)
-        raise VcdeployError(f"CUDA: {function.__name__}: {getattr(status, 'name', status)} ({reason}): {advice}")
+        kind = NoGpu if advice == NO_GPU else VcdeployError
+        raise kind(f"CUDA: {function.__name__}: {getattr(status, 'name', status)} ({reason}): {advice}")
     return values[0] if len(values) == 1 else values or None
 
 
@@ -68,7 +69,7 @@ def device() -> Device:
     """The first GPU; raises an error if there is none."""
     cudart = _cudart()
     if not _call(cudart.cudaGetDeviceCount):
-        raise VcdeployError(f"CUDA finds no GPU: {NO_GPU}")
+        raise NoGpu(f"CUDA finds no GPU: {NO_GPU}")
     properties = _call(cudart.cudaGetDeviceProperties, 0)
     name = properties.name
     kinds = cudart.cudaDeviceAttr

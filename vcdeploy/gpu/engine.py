@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
 from vcdeploy.gpu.tensorrt import collecting_logger, create, import_tensorrt
 from vcdeploy.spec import UNITS, is_variable
@@ -36,7 +36,7 @@ def read_range(text: str, option: str) -> Range:
     except ValueError:
         least, best, most = 0, 0, 0
     if not 1 <= least <= best <= most:
-        raise VcdeployError(
+        raise BadValue(
             f"{option} {text!r} is not a range: give MIN:OPT:MAX with 1 <= MIN <= OPT <= MAX, such as 1:64:512"
         )
     return least, best, most

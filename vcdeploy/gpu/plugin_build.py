@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
 
 HEADER = "NvInfer.h"
@@ -115,7 +115,7 @@ def read_architectures(text: str) -> str:
         return "native"
     for part in parts:
         if not re.fullmatch(r"\d{2,3}[af]?(-real|-virtual)?", part):
-            raise VcdeployError(
+            raise BadValue(
                 f"--arch {text!r} has {part!r}, which is not an architecture: give compute capabilities without the "
                 "dot, such as 89 or 80,90, or native for the GPUs of this machine"
             )

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from vcdeploy import extras
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.format.metadata import EXPORT_AGAIN
 from vcdeploy.gpu import cuda, plugin_files
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel, form_of
@@ -51,7 +51,7 @@ class CudaModel(OnnxRuntimeModel):
 
     def _need_provider(self) -> None:
         if (fault := provider_fault(self.provider)) is not None:
-            raise VcdeployError(fault)
+            raise NoGpu(fault)
 
     def _cuda_options(self) -> dict[str, str]:
         self.stream = cuda.Stream()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy import extras
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.gpu import cuda, plan, plugin_files
 from vcdeploy.runtime.sampling import Sampling, Token, draw
 from vcdeploy.runtime.sources import CheckpointSource, Source
@@ -67,7 +67,7 @@ def create(kind: Any, logger: Any, version: str) -> Any:
     try:
         return kind(logger)
     except TypeError as error:  # how pybind11 reports a null pointer
-        raise VcdeployError(f"TensorRT {version} can't start here ({logger.said()}): {cuda.NO_GPU}") from error
+        raise NoGpu(f"TensorRT {version} can't start here ({logger.said()}): {cuda.NO_GPU}") from error
 
 
 @dataclass

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import ModelProto
 
 from vcdeploy import extras
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.export.bundle import file_entry, write_bundle, write_manifest
 from vcdeploy.files import write_atomically
 from vcdeploy.format import metadata, reader
@@ -53,9 +53,9 @@ class Outcome:
 def check_settings(precision: str, bucketed: bool) -> None:
     """Raise an error if the export settings don't work with TensorRT."""
     if bucketed:
-        raise VcdeployError("--bucketed is for runtimes without our kernels, but --trt includes them: use only one")
+        raise BadValue("--bucketed is for runtimes without our kernels, but --trt includes them: use only one")
     if precision not in TENSORRT_PRECISIONS:
-        raise VcdeployError(f"--trt takes --precision {' or '.join(TENSORRT_PRECISIONS)}, not {precision}")
+        raise BadValue(f"--trt takes --precision {' or '.join(TENSORRT_PRECISIONS)}, not {precision}")
 
 
 def is_bundle(path: Path) -> bool:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue
 
 END = "<end>"
 TICKS = 256  # per eighth: while parsing, lengths are whole numbers of ticks
@@ -418,7 +418,7 @@ def symbols_of(text: str) -> list[str]:
             # Without a header it may not be ABC at all, but words.
             symbols += parse(block, strict=not re.search("^K:", block, re.MULTILINE))
         except UnreadableTune as error:
-            raise VcdeployError(f"this ABC cannot be read: {error}") from error
+            raise BadValue(f"this ABC cannot be read: {error}") from error
         if finished:
             symbols.append(END)
     return symbols

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue
 from vcdeploy.music import notation
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def field_symbol(value: str | None, role: str, vocab: Vocabulary) -> str:
     if symbol in known:
         return symbol
     if not known:
-        raise VcdeployError(f"the model knows no {role}: leave out --{role}")
+        raise BadValue(f"the model knows no {role}: leave out --{role}")
     near = get_close_matches(symbol, known, n=3, cutoff=0.5)
     listed = ", ".join(each[2:] for each in near or known[:12])
-    raise VcdeployError(
+    raise BadValue(
         f"the model knows no {role} {value!r}; " + (f"the closest are {listed}" if near else f"it knows {listed}")
     )
 
@@ -57,7 +57,7 @@ def open_tune(
     if tune and notation.role(vocab.symbols[tune[0]]) in ("meter", "key"):
         for option, value in (("--meter", meter), ("--key", key)):
             if value:
-                raise VcdeployError(f"the prime has its own meter and key: leave out {option}, or remove them")
+                raise BadValue(f"the prime has its own meter and key: leave out {option}, or remove them")
     else:
         for role, wanted in (("meter", meter), ("key", key)):
             known = np.array([notation.role(symbol) == role for symbol in vocab.symbols])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcdeploy import zoo
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.runtime.backends import BACKENDS, CHOICES, choose
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sources import open_source
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import MOST_THREADS, PRECISIONS
 
 ISAS = ("avx512", "avx2", "portable")  # of the native backend, as far as the processor has them
 
@@ -45,15 +45,15 @@ def load(
         >>> model.vocab.decode(list(ids))
     """
     if backend not in CHOICES:
-        raise VcdeployError(f"no backend {backend!r}; choose from {', '.join(CHOICES)}")
+        raise BadValue(f"no backend {backend!r}; choose from {', '.join(CHOICES)}")
     if precision not in (None, *PRECISIONS):
-        raise VcdeployError(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
+        raise BadValue(f"no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if not isinstance(path, (str, Path)):
-        raise VcdeployError(f"a model is a name or a path, not {type(path).__name__}")
-    if not isinstance(threads, int) or threads < 1:
-        raise VcdeployError(f"threads must be at least 1, not {threads}")
+        raise BadValue(f"a model is a name or a path, not {type(path).__name__}")
+    if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+        raise BadValue(f"threads must be from 1 to {MOST_THREADS}, not {threads}")
     if isa not in (None, "auto", *ISAS):
-        raise VcdeployError(f"no instruction set {isa!r}; choose from {', '.join(ISAS)}")
+        raise BadValue(f"no instruction set {isa!r}; choose from {', '.join(ISAS)}")
     if Path(path).suffix == ".plan" and backend == "auto":
         backend = "tensorrt"
     try:
@@ -63,7 +63,7 @@ def load(
         stored = source.config.get("precision", "f32")
         precision = precision or stored
         if precision != stored and not row.repacks:
-            raise VcdeployError(
+            raise BadValue(
                 f"{source.file} is {stored}, and the {name} backend can't change the precision of a file: create one "
                 f"in {precision} with `vcdeploy export --precision {precision}`, or use the native backend"
             )

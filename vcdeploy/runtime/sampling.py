@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 
 # Takes all ids so far, the prime included, and returns the mask [vocab] of the symbols that may follow.
 Allowed = Callable[[Sequence[int]], NDArray[np.bool_]]
@@ -38,12 +38,12 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < np.inf or self.top_k < 0 or not 0 < self.top_p <= 1:
-            raise VcdeployError(
+            raise BadValue(
                 f"temperature must be 0 or more ({self.temperature}), top_k 0 or more ({self.top_k}), "
                 f"top_p above 0 up to 1 ({self.top_p})"
             )
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise VcdeployError(f"seed must be a whole number, 0 or more, not {self.seed!r}")
+            raise BadValue(f"seed must be a whole number, 0 or more, not {self.seed!r}")
 
     def uniforms(self) -> np.random.Generator:
         """The random number generator; each symbol takes one number."""

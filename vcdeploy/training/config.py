@@ -3,8 +3,10 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
+from vcdeploy.spec import MOST_DIMENSIONS, UNITS
 
+MOST_LAYERS = 64
 RENAMED = {"initial_share": "initial_m"}  # setting names in checkpoints of version 0.1
 
 
@@ -53,8 +55,8 @@ class TrainConfig:
         rules = [
             (self.kind in (None, "text", "bits", "music"), "--kind", "text, bits or music"),
             (self.buffer in (0, 8, 24), "--buffer", "0, 8 or 24"),
-            (self.dim >= 1, "--dim", "at least 1"),
-            (self.layers >= 1, "--layers", "at least 1"),
+            (1 <= self.dim <= MOST_DIMENSIONS, "--dim", f"from 1 to {MOST_DIMENSIONS}"),
+            (1 <= self.layers <= MOST_LAYERS, "--layers", f"from 1 to {MOST_LAYERS}"),
             (
                 self.layers == 1 or self.unit != "crnn",
                 "--layers",
@@ -86,20 +88,31 @@ class TrainConfig:
             (self.warmup >= 0, "--warmup", "0 or more"),
             (self.decay in ("cosine", "linear", "none"), "--decay", "cosine, linear or none"),
             (self.clip > 0, "--clip", "above 0"),
+            (0 <= self.seed < 2**63, "--seed", "from 0 to 2^63 - 1"),
             (self.save_every >= 1, "--save-every", "at least 1"),
         ]
         for holds, flag, wanted in rules:
             if not holds:
                 value = getattr(self, flag[2:].replace("-", "_"))
-                raise VcdeployError(f"{flag} must be {wanted}, not {value}")
+                raise BadValue(f"{flag} must be {wanted}, not {value}")
         if self.setting == "guide" and not self.guide:
-            raise VcdeployError("--setting guide needs --guide: the symbols with a separate target, or `boundaries`")
+            raise BadValue("--setting guide needs --guide: the symbols with a separate target, or `boundaries`")
         if self.budget and (self.setting != "learn" or self.weight is not None):
-            raise VcdeployError("--budget adjusts the weight itself: omit --weight, and use --setting learn")
+            raise BadValue("--budget adjusts the weight itself: omit --weight, and use --setting learn")
         if self.above_only and self.setting == "learn" and self.weight is None:
-            raise VcdeployError("--above-only has no effect without a fixed weight: set --weight as well")
+            raise BadValue("--above-only has no effect without a fixed weight: set --weight as well")
         if self.guide and self.setting != "guide":
-            raise VcdeployError(f"--guide has no effect in --setting {self.setting}: use --setting guide")
+            raise BadValue(f"--guide has no effect in --setting {self.setting}: use --setting guide")
+
+    def check_memory(self, available: int) -> None:
+        """Raise if the weights, their gradients and the two moments of Adam need more than `available` bytes."""
+        unit = UNITS[self.unit]
+        needed = 4 * 4 * self.layers * 2 * len(unit.gates) * self.dim**2
+        if needed > available:
+            raise BadValue(
+                f"--dim {self.dim} with --layers {self.layers} takes {needed / 1e9:,.0f} GB to train, and there are "
+                f"{available / 1e9:,.0f} GB of memory: use a smaller --dim"
+            )
 
     @property
     def peak_lr(self) -> float:

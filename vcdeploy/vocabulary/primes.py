@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.vocabulary.symbols import Vocabulary, describe_unknown
 
 TYPED = 160  # longest prime suggested as an option to type, in characters
@@ -23,7 +23,7 @@ def encode_prime(text: str, vocab: Vocabulary, from_file: bool) -> NDArray[np.in
     """The ids of a prime; a symbol the model doesn't know is an error that suggests the nearest known text."""
     if vocab.kind == "text" and ((ids := vocab.lookup(text)) < 0).any():
         nearest = {each: _nearest_characters(each, vocab) for each in dict.fromkeys(text) if vocab.lookup(each)[0] < 0}
-        raise VcdeployError(
+        raise BadValue(
             f"{describe_unknown(text, ids)}, is not among the {len(vocab)} symbols of the model; "
             + _offer("".join(nearest.get(each, each) for each in text), nearest, from_file)
         )
@@ -33,7 +33,7 @@ def encode_prime(text: str, vocab: Vocabulary, from_file: bool) -> NDArray[np.in
         if (ids < 0).any():
             nearest = {each: _nearest_symbol(each, vocab) for each, id_ in zip(symbols, ids, strict=True) if id_ < 0}
             suggestion = " ".join(near for each in symbols if (near := nearest.get(each, each)))
-            raise VcdeployError(
+            raise BadValue(
                 f"{describe_unknown(symbols, ids)}, is not among the {len(vocab)} symbols of the model; "
                 + _offer(suggestion, nearest, from_file)
             )

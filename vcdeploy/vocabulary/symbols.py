@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.vocabulary import bits
 
 KINDS = ("text", "bits", "music")
@@ -90,7 +90,7 @@ class Vocabulary:
         ids = self.lookup(symbols)
         if (ids < 0).any():
             others = int((ids < 0).sum()) - 1
-            raise VcdeployError(
+            raise BadValue(
                 f"{describe_unknown(symbols, ids)}, is not among the {len(self)} symbols of this vocabulary"
                 + (f", nor are {others} after it; remove them" if others else "; remove it")
             )
