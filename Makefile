@@ -5,34 +5,41 @@ BIN := .venv/bin
 RUNNABLE := .venv/runnable
 INSTALLED := .venv/installed
 SOURCES := $(shell find plugins -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu')
+LOCKED := --quiet --require-hashes --no-deps --only-binary :all:
 NATIVE := CMakeLists.txt $(SOURCES) $(shell find plugins -name CMakeLists.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test docs pictures fuzz ptxas lint format clean
+.PHONY: help setup lock demo test docs pictures fuzz ptxas lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED)  ## create .venv: the package (editable) and everything needed to train and test
 
-$(RUNNABLE): EXTRAS := cpu,music
-$(INSTALLED): EXTRAS := train,cpu,music,plots,dev
+$(RUNNABLE): LOCK := run
+$(INSTALLED): LOCK := test
 
-# Without build isolation, compiled objects can be reused by the next build.
-$(RUNNABLE) $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
+# Every package is pinned, and its file checked against the hashes in locks/. PyTorch's CUDA build needs more packages than
+# the one for CPUs; which one was installed depends on the package index. Without build isolation nothing else is
+# downloaded, and compiled objects can be reused by the next build.
+$(RUNNABLE) $(INSTALLED): pyproject.toml $(wildcard locks/*.txt) $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time this takes a few minutes."
-	$(BIN)/python -m pip install --quiet -c constraints.txt scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install $(LOCKED) -r locks/$(LOCK).txt
+	@if $(BIN)/python -m pip check | grep -q '^torch .* requires'; then \
+		$(BIN)/python -m pip install $(LOCKED) -r locks/cuda.txt; fi
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(RUNNABLE) $@
 
+lock:  ## write the lock files again, after a change of constraints.txt; needs uv
+	$(PYTHON) locks/update.py $(WHEELS)
+
 demo: $(RUNNABLE)  ## install what is needed to run models; generate a text and a tune, run a short benchmark
-	$(BIN)/vcdeploy sample --prime "The prime min" --temperature 0.5 --show-compute
+	$(BIN)/vcdeploy sample --prime "The prime min" --show-compute
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.abc
 	$(BIN)/vcdeploy sample irish --seed 1 -o runs/demo/tune.mid
 	@cat runs/demo/tune.abc
-	$(BIN)/vcdeploy bench english --quick --engines native > runs/demo/bench.txt
-	@sed '$$d' runs/demo/bench.txt  # without the last line, which is JSON
+	$(BIN)/vcdeploy bench english --quick --engines native
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _speed(name: str, model: str, precision: str) -> dict[str, Any]:
     """Generation speed of a model, and its speedup vs the dense unit of its size in ONNX Runtime."""
     engine = f"native {precision} + table"
     words = ["--scenario", "generate", "--precision", precision, "--engines", engine]
-    document = json.loads(_vcdeploy("bench", model, *words).splitlines()[-1])
+    document = json.loads(_vcdeploy("bench", model, *words, "--json", "-"))
     (found,) = (each for each in document["engines"] if each["name"] == engine)
     writing = found["scenarios"]["generate"]
     machine = document["machine"]
@@ -146,7 +147,7 @@ def _speed(name: str, model: str, precision: str) -> dict[str, Any]:
 
 def _vcdeploy(*words: str) -> str:
     """Run a command and return its standard output; its standard error is passed through."""
-    print(f"vcdeploy {shlex.join(words)}", file=sys.stderr)
+    print(f"{time.strftime('%H:%M:%S')} vcdeploy {shlex.join(words)}", file=sys.stderr)
     result = subprocess.run([sys.executable, "-m", "vcdeploy", *words], stdout=subprocess.PIPE, text=True)
     if result.returncode:
         raise VcdeployError(f"`vcdeploy {words[0]}` failed with the exit code {result.returncode}")

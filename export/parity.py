@@ -132,15 +132,24 @@ class ReferenceRuntime:
         return logits, after, compute
 
 
-def check_export(model: ModelProto, content: bytes, checkpoint: "Checkpoint") -> Report:
-    """Compare an exported model (and its file's content) with the checkpoint it was exported from."""
+def check_export(
+    model: ModelProto, content: bytes, checkpoint: "Checkpoint", tell: Callable[[str], None] = lambda line: None
+) -> Report:
+    """Compare an exported model (and its file's content) with the checkpoint it was exported from.
+
+    tell: gets what is being done, for progress.
+    """
     source = OnnxSource(Path("the exported model"), content, compare=False)
     exact, stored = checkpoint.build(), source.network()
     tokens, state = _inputs(exact, len(checkpoint.vocab), SEQUENCES)
     precision = source.config["precision"]
     same_bits = precision == "int8" and stored.has_scheduler
     left_out: list[str] = []
-    chains = [candidate.chain(tokens, state) for candidate in _candidates(model, source, left_out)]
+    chains = []
+    for candidate in _candidates(model, source, left_out):
+        tell(f"running the model in {candidate.name}")
+        chains.append(candidate.chain(tokens, state))
+    tell(f"comparing {len(chains)} runtimes with PyTorch")
     references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
     if precision != "f32":
         references = {

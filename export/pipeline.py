@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,10 +29,19 @@ class Job:
     precision: str
     opset: int
     bucketed: bool
+    tell: Callable[[str], None] = lambda line: None  # gets what is being done, for progress
 
     @classmethod
-    def open(cls, name: str, precision: str | None, opset: int, bucketed: bool) -> Job:
+    def open(
+        cls,
+        name: str,
+        precision: str | None,
+        opset: int,
+        bucketed: bool,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> Job:
         """precision: None for that of the model."""
+        tell(f"loading {name}")
         checkpoint = sources.open_source(name).checkpoint
         return cls(
             name,
@@ -40,6 +50,7 @@ class Job:
             precision or checkpoint.config.get("precision", "f32"),
             opset,
             bucketed,
+            tell,
         )
 
     def default_path(self, suffix: str) -> Path:
@@ -49,13 +60,18 @@ class Job:
         folder = Path() if self.name in zoo.names() else self.file.parent
         return folder / f"{self.file.stem}{form}{suffix}"
 
-    def check_place(self, path: Path) -> None:
-        """Raise if writing there would overwrite the model itself."""
+    def check_place(self, path: Path, force: bool) -> None:
+        """Raise if writing there would overwrite the model itself or, without `force`, another regular file."""
         if path.exists() and path.samefile(self.file):
             raise VcdeployError(f"{path} is the model itself: choose another path with -o or --bundle")
+        if path.is_file() and not force:
+            raise VcdeployError(
+                f"{path} exists: give --force to replace it, or choose another path with -o or --bundle"
+            )
 
     @cached_property
     def model(self) -> ModelProto:
+        self.tell("building the graph")
         return build(self.checkpoint, precision=self.precision, opset=self.opset, bucketed=self.bucketed)
 
     @cached_property
@@ -66,7 +82,7 @@ class Job:
     @cached_property
     def report(self) -> Report:
         """The comparison with PyTorch on every installed runtime."""
-        return check_export(self.model, self.content, self.checkpoint)
+        return check_export(self.model, self.content, self.checkpoint, self.tell)
 
     def about(self) -> dict[str, Any]:
         """Description of the export, for manifests and --json."""

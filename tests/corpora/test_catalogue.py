@@ -165,7 +165,7 @@ def test_what_can_be_fetched_is(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 def test_irish_without_music21_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(VcdeployError, match=r'pip install "vcdeploy\[music\]"'):
+    with pytest.raises(VcdeployError, match=r'pip install "music21>=9\.1"'):
         load("irish")
 
 

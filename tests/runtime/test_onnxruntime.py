@@ -242,7 +242,7 @@ def test_a_foreign_onnx_file(tmp_path: Path) -> None:
 def test_without_onnx_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, vcgru: ModelProto) -> None:
     monkeypatch.setattr("vcdeploy.extras.find_spec", lambda name: None)
     with pytest.raises(
-        VcdeployError, match=r'needs onnxruntime, which is not installed; run: pip install "vcdeploy\[cpu\]"'
+        VcdeployError, match=r'needs onnxruntime, which is not installed; run: pip install "onnxruntime>=1\.20"'
     ):
         OnnxRuntimeModel(vcgru.SerializeToString())
 

@@ -135,7 +135,7 @@ def test_an_onnxruntime_without_the_provider(model: Path) -> None:
         pytest.skip("this ONNX Runtime has it")
     with pytest.raises(
         VcdeployError,
-        match=r"the installed ONNX Runtime .* has no CUDAExecutionProvider \(it has .*pip install \"vcdeploy\[gpu\]\"",
+        match=r"the installed ONNX Runtime .* has no CUDAExecutionProvider \(it has .*pip install \"onnxruntime-gpu",
     ):
         vcdeploy.load(model, "onnxruntime:cuda")
 

@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,8 +20,9 @@ WIDTH = 200  # columns; wider than any table
 WORSE = 4  # exit code if something is slower than before
 
 json_option = click.option(
-    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the JSON document to this file; to a .jsonl file it is appended as a line.",
+    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Also write the results as one JSON document to this file; to a .jsonl file it is appended as a line. "
+    "- prints it instead of the table.",
 )  # fmt: skip
 compare_option = click.option(
     "--compare", metavar="OLD.json", type=click.Path(path_type=Path, dir_okay=False),
@@ -82,18 +83,22 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def put_out(document: dict[str, Any], json_file: Path | None) -> None:
-    """Print the document as the last line, and write it to the file given with --json."""
+def put_out(document: dict[str, Any], json_file: Path | None, show: Callable[[], None]) -> None:
+    """Show the results as a table, or print the JSON document (--json -); write it to the file given with --json."""
     from vcdeploy.bench import jsonl
 
-    try:
-        if json_file is not None:
-            jsonl.save(json_file, document)
-            click.echo(f"wrote {json_file}", err=True)
-    except OSError as error:
-        raise VcdeployError(f"could not write {json_file}: {error.strerror or error}") from error
-    finally:
+    if json_file is not None and str(json_file) == "-":
         click.echo(json.dumps(document, ensure_ascii=False))
+        return
+    show()
+    if json_file is None:
+        return
+    try:
+        jsonl.save(json_file, document)
+        click.echo(f"wrote {json_file}", err=True)
+    except OSError as error:
+        click.echo(json.dumps(document, ensure_ascii=False))  # so that the results are not lost
+        raise VcdeployError(f"could not write {json_file}: {error.strerror or error}") from error
 
 
 def read_old(file: Path | None, threshold: float | None) -> dict[str, Any] | None:

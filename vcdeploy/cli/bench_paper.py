@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vcdeploy import extras
+from vcdeploy.cli.progress import progress
 from vcdeploy.cli.types import THREADS
 from vcdeploy.errors import BadValue, VcdeployError
 
@@ -154,7 +155,7 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
     for text in texts or latency.TIMED:
         experiments = tuple(_experiments(latency.TIMED[text]))
         made = _made(scale)
-        with ended_by_sigterm(), terminal.status() as tell:
+        with ended_by_sigterm(), progress("bench paper time") as tell:
             try:
                 models, absent = latency.measure(experiments, scale, results, runs, settings, tell)
             except latency.NothingToTime as error:

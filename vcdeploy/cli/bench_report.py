@@ -15,6 +15,7 @@ from vcdeploy.cli.bench_options import (
     split,
     threshold_option,
 )
+from vcdeploy.cli.progress import progress
 from vcdeploy.cli.types import SEED
 from vcdeploy.spec import MOST_DIMENSIONS
 
@@ -52,7 +53,7 @@ def report(
 
     old = read_old(compare, threshold)
     try:
-        with ended_by_sigterm(), terminal.status() as tell:
+        with ended_by_sigterm(), progress("bench report") as tell:
             document = full.run(
                 folder, dim=dim, rounds=rounds, seed=seed, only=split(parts), command=command_line(),
                 tell=tell,

@@ -22,6 +22,7 @@ from vcdeploy.cli.bench_options import (
     threshold_option,
 )
 from vcdeploy.cli.model import ModelName
+from vcdeploy.cli.progress import progress
 from vcdeploy.cli.types import BATCH, SEED, THREADS
 from vcdeploy.errors import BadValue
 from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
@@ -88,7 +89,7 @@ def run(
     model; besides our own there are ONNX Runtime, PyTorch and, if installed, OpenVINO.
 
     Each engine runs in its own process. In each round every engine runs each scenario once, one at a time. A ratio is
-    taken within a round; its median over the rounds is shown. The last line of the output is one JSON document.
+    taken within a round; its median over the rounds is shown.
 
     With --device cuda: TensorRT with our plugin against cuDNN (in PyTorch), ONNX Runtime and TensorRT with dense units.
     It reports wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
@@ -115,7 +116,7 @@ def run(
         raise BadValue(f"--text is for a trained MODEL, and {synthetic[0]} asks for a synthetic one: leave one out")
     if not synthetic:
         model = model or zoo.DEFAULT
-    with ended_by_sigterm(), terminal.status() as tell:
+    with ended_by_sigterm(), progress("bench") as tell:
         document = measure(
             model, unit=unit or UNIT, dim=dim or DIM, m_range=m_range(m or "0.2:0.6"), text=text,
             scenarios=scenarios, steps=steps, batch=batch, engines=split(engines), precisions=precisions,
@@ -124,6 +125,5 @@ def run(
         )  # fmt: skip
     console = terminal.console()
     console.width = max(console.width, WIDTH)  # a narrower terminal wraps lines, but no value is cut off
-    report.show(document, console)
-    put_out(document, json_file)
+    put_out(document, json_file, lambda: report.show(document, console))
     print_comparison(old, document, threshold)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from vcdeploy.cli.bench_options import command_line, ended_by_sigterm, json_option, m_range, put_out
+from vcdeploy.cli.progress import progress
 from vcdeploy.cli.types import BATCH, SEED, THREADS
 from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
 
@@ -44,14 +45,12 @@ def train(
 
     The unit's ops are compared with the reference and with torch.nn.RNN, GRU and LSTM of the same size. Each engine
     runs in its own process, once per round and one at a time. A ratio is taken within a round; its median over the
-    rounds is shown. On a busy machine, CPU time is more reliable than wall time. The last line of the output is one
-    JSON document.
+    rounds is shown. On a busy machine, CPU time is more reliable than wall time.
     """
     from vcdeploy.bench import training
     from vcdeploy.cli import terminal
 
     task = training.Task(unit, dim, batch, steps, m_range(m), sharpness, threads, seed)
-    with ended_by_sigterm(), terminal.status() as tell:
+    with ended_by_sigterm(), progress("bench train") as tell:
         document = training.bench(task, rounds, command_line(), tell)
-    training.show(document, terminal.console())
-    put_out(document, json_file)
+    put_out(document, json_file, lambda: training.show(document, terminal.console()))

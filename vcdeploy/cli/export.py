@@ -17,6 +17,7 @@ from rich.text import Text
 from vcdeploy import extras, zoo
 from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
+from vcdeploy.cli.progress import progress
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import PRECISIONS
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
               help="Write a folder for TensorRT, with an engine if there is a GPU; else exit code 3.")  # fmt: skip
 @click.option("--steps", metavar="MIN:OPT:MAX", help="With --trt: symbols per call. [default: 1:64:512]")
 @click.option("--batch", metavar="MIN:OPT:MAX", help="With --trt: sequences per call. [default: 1:1:16]")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 @click.pass_context
 def export(
@@ -56,6 +58,7 @@ def export(
     trt: bool,
     steps: str | None,
     batch: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Export MODEL to one ONNX file that runs in any stock runtime.
@@ -65,7 +68,7 @@ def export(
 
     The model first runs on the same tokens in PyTorch, in ONNX Runtime (with the function body and with our custom op),
     on the native kernels and in onnx's own evaluator. The file is written only if all differences are within rounding;
-    otherwise the exit code is 1 and existing files stay as they were.
+    otherwise the exit code is 1 and existing files stay as they were. A file that exists is replaced only with --force.
 
     With --trt it writes a folder (named by --bundle): all of the above, plus the graph, the plugin and the engine for
     TensorRT. An engine is built on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
@@ -87,16 +90,17 @@ def export(
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.pipeline import Job
 
-    job = Job.open(model, precision, opset, bucketed)
-    if tensorrt is not None:
-        tensorrt.check_settings(job.precision, bucketed)
-        bundle = bundle or job.default_path("-trt")
-    elif output is None and bundle is None:
-        output = job.default_path(".onnx")
-    for path in (output, bundle and bundle / "model.onnx"):
-        if path is not None:
-            job.check_place(path)
-    report, about = job.report, job.about()
+    with progress("export") as tell:
+        job = Job.open(model, precision, opset, bucketed, tell)
+        if tensorrt is not None:
+            tensorrt.check_settings(job.precision, bucketed)
+            bundle = bundle or job.default_path("-trt")
+        elif output is None and bundle is None:
+            output = job.default_path(".onnx")
+        for path in (output, bundle and bundle / "model.onnx"):
+            if path is not None:
+                job.check_place(path, force)
+        report, about = job.report, job.about()
     if not as_json:
         console.print(_table(report))
         for line in report.left_out:

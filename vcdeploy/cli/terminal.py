@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
@@ -134,12 +134,3 @@ def console(*, stderr: bool = False, soft_wrap: bool = False, highlight: bool = 
     stream = sys.stderr if stderr else sys.stdout
     file = cast(TextIO, _Own(stream)) if isinstance(stream, Output) else None
     return Filtered(file=file, stderr=stderr, soft_wrap=soft_wrap, highlight=highlight, markup=False, emoji=False)
-
-
-@contextlib.contextmanager
-def status() -> Iterator[Callable[[str], None]]:
-    """A line on standard error, shown on a terminal only; yields the function that changes its text."""
-    from rich.text import Text
-
-    with console(stderr=True).status("") as line:
-        yield lambda text: line.update(Text(text))

@@ -28,9 +28,15 @@ from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.runtime import Model, load
 from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.spec import PRECISIONS
+from vcdeploy.vocabulary.primes import start_of_text
 
 SHADES = " ░▒▓█"  # of a change in the terminal, by its square root; a space means no change
 ROWS = 12  # rows of dimensions in the terminal
+EXAMPLES = {
+    "text": ("The prime minister said that the European Union has to change.", "the prime minister of the country"),
+    "bits": ("The prime minister",),
+    "music": ("M:6/8 K:Gmaj |: G2 G B A G | d B G A G E :|",),
+}
 
 
 @click.command(short_help="Show where a model spends its computation.")
@@ -77,7 +83,8 @@ def trace(
     means 0.4 to 0.5. Pictures show m as bars. For each symbol, a page also shows a, its probability and the entropy of
     the prediction.
 
-    One model reads every text; several models read one text, or one each, in the order given.
+    One model reads every text; several models read one text, or one each, in the order given. Without a text it shows
+    an example.
     """
     models = models or (zoo.DEFAULT,)
     if rise is not None and not words:
@@ -85,10 +92,10 @@ def trace(
     for output in outputs:
         writers.check_suffix(output)
     sources = [*(_Source("", text) for text in texts), *map(_read, files), *map(_find_tune, tunes)]
-    if not sources:
-        raise VcdeployError('there is no text to read: give --text "…", --file FILE or, with music, --tune TITLE')
-    pairs = _pair(models, sources)
     loaded = {name: load(name, backend, precision, threads) for name in dict.fromkeys(models)}
+    if not sources:
+        sources = [_example(next(iter(loaded.values())))]
+    pairs = _pair(models, sources)
     shown = _dimensions(dimensions, [model.config["dim"] for model in loaded.values()])
     several = len(loaded) > 1
     traces = [
@@ -121,6 +128,18 @@ class _Source(NamedTuple):
     title: str
     text: str
     is_tune: bool = False
+
+
+def _example(model: Model) -> _Source:
+    """A text to show if none is given: EXAMPLES, or what the model itself generates if it lacks their symbols."""
+    for text in EXAMPLES[model.vocab.kind]:
+        try:
+            model.vocab.encode(text)
+        except VcdeployError:
+            continue
+        return _Source("", text)
+    ids = [*start_of_text(model.vocab)]
+    return _Source("", model.vocab.decode([*ids, *model.generate(ids, 60 * model.vocab.period)]))
 
 
 def _read(name: str) -> _Source:
