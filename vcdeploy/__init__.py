@@ -2,7 +2,7 @@
 
 >>> import vcdeploy
 >>> model = vcdeploy.load("english")
->>> ids = model.generate(model.vocab.encode("The prime min"), 100, temperature=0.5)
+>>> ids = model.generate(model.vocab.encode("The prime min"), 100)
 >>> model.vocab.decode(list(ids))
 
 load runs a pretrained model, an exported file or a checkpoint; VCRNN, VCGRU and VCLSTM are PyTorch modules for your own

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COMMAND = 'vcdeploy sample --prime "The prime min" --temperature 0.5 --length 440 --show-compute'
+COMMAND = 'vcdeploy sample --prime "The prime min" --length 440 --show-compute'
 WIDTH = 110  # columns
 
 

@@ -93,7 +93,8 @@ def test_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_pa
     result = CliRunner().invoke(cli.main, ["added"])
     assert result.exit_code == 1
     assert result.stderr == (
-        'error: vcdeploy added needs torch, which is not installed; run: pip install "torch>=2.8" "onnxscript>=0.4" "safetensors>=0.4.5"\n'
+        "error: vcdeploy added needs torch, which is not installed; run: "
+        'pip install "torch>=2.8" "onnxscript>=0.4" "safetensors>=0.4.5"\n'
     )
 
 

@@ -76,7 +76,11 @@ def test_broken_packages_are_told_from_missing_ones(tmp_path: Path) -> None:
     )
     assert told("TensorBoard")[:2] == ("broken", "it ended Python with exit code 3")
     assert told("TensorRT") == ("works", "0.0, imported only: no engine was run on a GPU", "")
-    assert told("safetensors") == ("missing", "not installed", 'pip install "torch>=2.8" "onnxscript>=0.4" "safetensors>=0.4.5"')
+    assert told("safetensors") == (
+        "missing",
+        "not installed",
+        'pip install "torch>=2.8" "onnxscript>=0.4" "safetensors>=0.4.5"',
+    )
     assert told("corpora folder") == ("works", str(tmp_path), "")
 
 
@@ -132,7 +136,9 @@ def test_what_builds_the_plugin_is_here_or_named() -> None:
 
 
 def test_table_prints_commands_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = Finding("music21", "music", False, "missing", "not installed", 'pip install "music21>=9.1" "verovio>=4.0"')
+    finding = Finding(
+        "music21", "music", False, "missing", "not installed", 'pip install "music21>=9.1" "verovio>=4.0"'
+    )
     monkeypatch.setattr(module, "CHECKS", (Check("music21", str, "music21"),))
     monkeypatch.setattr(module, "try_apart", lambda number: finding)
     # As a user calls it: a command keeps the help option that it was given first, -h comes from the group.

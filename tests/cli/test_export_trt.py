@@ -119,7 +119,10 @@ def test_without_tensorrt_or_gpu_the_last_line_finishes_on_the_target(source: Pa
     assert names(folder) == FILES
     assert manifest_of(folder)["tensorrt"]["plan"] is None
     assert "no engine was built here; missing:" in result.stdout
-    assert 'TensorRT: pip install "onnxruntime-gpu>=1.20" "tensorrt>=10.0" "cuda-python>=12.8"' in result.stdout and "a GPU: " in result.stdout
+    assert (
+        'TensorRT: pip install "onnxruntime-gpu>=1.20" "tensorrt>=10.0" "cuda-python>=12.8"' in result.stdout
+        and "a GPU: " in result.stdout
+    )
     assert "missing:\n    nvcc" in result.stdout
     assert result.stdout.splitlines()[-1] == f"vcdeploy export '{folder}' --trt"
     with pytest.raises(VcdeployError, match="needs tensorrt"):

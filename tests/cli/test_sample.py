@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import wave
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from click.testing import CliRunner, Result
 from small_models import scheduled
 
 from vcdeploy import cli
+from vcdeploy.cli.sample import sample
 from vcdeploy.music import notation, rendering
-from vcdeploy.runtime import load
+from vcdeploy.runtime import Sampling, load
 from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
@@ -49,9 +51,14 @@ def run(*arguments: str | Path, given: str | bytes | None = None, **environment:
     return runner.invoke(cli.main, ["sample", *map(str, arguments)], input=given, prog_name="vcdeploy")
 
 
-def said(result: Result) -> str:
+def refused(result: Result) -> str:
+    """The message for a bad value."""
+    return said(result, code=2)
+
+
+def said(result: Result, code: int = 1) -> str:
     """The message of a failure."""
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == code, result.output
     assert result.stdout == ""
     return result.stderr
 
@@ -117,10 +124,10 @@ def test_primes_from_files_and_standard_input(models: dict[str, Path], tmp_path:
     (tmp_path / "prime").write_text("the\n")
     assert run(models["text"], "--prime-file", tmp_path / "prime", "--length", "9").stdout == wanted
     assert run(models["text"], "--prime-file", "-", "--length", "9", given="the").stdout == wanted
-    assert "both give a prime" in said(run(models["text"], "--prime", "a", "--prime-file", "-"))
+    assert "both give a prime" in refused(run(models["text"], "--prime", "a", "--prime-file", "-"))
     assert "cannot read the prime" in said(run(models["text"], "--prime-file", tmp_path / "none"))
     assert "is not UTF-8: byte 0xFF at offset 1" in said(run(models["text"], "--prime-file", "-", given=b"a\xff"))
-    assert "it knows the rest, with 'E' as 'e'" in said(run(models["text"], "--prime-file", "-", given="thE"))
+    assert "it knows the rest, with 'E' as 'e'" in refused(run(models["text"], "--prime-file", "-", given="thE"))
 
 
 @pytest.mark.parametrize(
@@ -134,18 +141,18 @@ def test_primes_from_files_and_standard_input(models: dict[str, Path], tmp_path:
     ],
 )
 def test_a_symbol_outside_the_vocabulary(models: dict[str, Path], prime: str, position: str, offered: str) -> None:
-    message = said(run(models["text"], "--prime", prime))
+    message = refused(run(models["text"], "--prime", prime))
     assert re.search(position, message)
     assert message.endswith(f"the closest it knows: --prime {offered}\n")
 
 
 def test_nothing_to_offer(models: dict[str, Path]) -> None:
-    assert "knows nothing similar: use other symbols" in said(run(models["text"], "--prime", "☃☃"))
+    assert "knows nothing similar: use other symbols" in refused(run(models["text"], "--prime", "☃☃"))
 
 
 def test_without_a_prime_a_text_begins_a_line(models: dict[str, Path]) -> None:
     made = load(models["text"]).generate(TEXT.encode("\n"), 200)
-    assert run(models["text"]).stdout == TEXT.decode(list(made)).removesuffix("\n") + "\n"
+    assert run(models["text"], "--length", "200").stdout == TEXT.decode(list(made)).removesuffix("\n") + "\n"
 
 
 def test_bits_are_spelt_byte_by_byte(models: dict[str, Path]) -> None:
@@ -181,19 +188,19 @@ def test_compute_in_colours(models: dict[str, Path]) -> None:
 
 
 def test_what_can_not_be_asked_for(models: dict[str, Path], tmp_path: Path) -> None:
-    assert "--meter is for models of music" in said(run(models["text"], "--meter", "6/8"))
-    assert "leave out -o" in said(run(models["text"], "--show-compute", "-o", tmp_path / "x"))
+    assert "--meter is for models of music" in refused(run(models["text"], "--meter", "6/8"))
+    assert "leave out -o" in refused(run(models["text"], "--show-compute", "-o", tmp_path / "x"))
     assert "no model at" in said(run(tmp_path / "none"))
-    assert "backend can't change the precision of a file" in said(
+    assert "backend can't change the precision of a file" in refused(
         run(models["text"], "--backend", "torch", "--precision", "int8")
     )
     music_model = models["music"]
-    assert "name a file for it with -o" in said(run(music_model, "--format", "midi"))
-    assert "the closest are 6/8" in said(run(music_model, "--meter", "6/16"))
-    assert "knows no key 'Fdor'; the closest are Edor" in said(run(music_model, "--key", "Fdor"))
-    assert "it knows 6/8, 4/4" in said(run(music_model, "--meter", "waltz"))
-    assert "its own meter and key: leave out --key" in said(run(music_model, "--prime", "M:6/8 G2", "--key", "Edor"))
-    message = said(run(music_model, "--prime", "M:6/8 K:Gmaj G2 A5"))
+    assert "name a file for it with -o" in refused(run(music_model, "--format", "midi"))
+    assert "the closest are 6/8" in refused(run(music_model, "--meter", "6/16"))
+    assert "knows no key 'Fdor'; the closest are Edor" in refused(run(music_model, "--key", "Fdor"))
+    assert "it knows 6/8, 4/4" in refused(run(music_model, "--meter", "waltz"))
+    assert "its own meter and key: leave out --key" in refused(run(music_model, "--prime", "M:6/8 G2", "--key", "Edor"))
+    message = refused(run(music_model, "--prime", "M:6/8 K:Gmaj G2 A5"))
     assert "'A5', symbol 4 of tune 1" in message and "--prime 'M:6/8 K:Gmaj G2 A" in message
 
 
@@ -278,3 +285,135 @@ def test_a_missing_library_names_the_extra(
     monkeypatch.setitem(sys.modules, module, None)
     message = said(run(models["music"], "-o", tmp_path / name))
     assert f"needs {module}" in message and 'pip install "music21>=9.1" "verovio>=4.0"' in message
+
+
+def test_a_text_stops_at_the_end_of_a_sentence() -> None:
+    whole = run("english", "--prime", "The prime min").stdout
+    text = whole.removeprefix("The prime min").removesuffix("\n")
+    assert text.startswith("ister")
+    assert 200 <= len(text) < 600 and text[-1] in ".!?"
+    assert not re.search(r"[.!?]\s", text[199:])
+    longer = run("english", "--prime", "The prime min", "--length", str(len(text) + 1)).stdout
+    assert longer.startswith(whole.removesuffix("\n")) and longer.removesuffix("\n") != whole.removesuffix("\n")
+    exact = run("english", "--prime", "The prime min", "--length", "7").stdout
+    assert exact == f"The prime min{text[:7]}\n"
+
+
+def test_a_sentence_may_be_too_long(models: dict[str, Path]) -> None:
+    text = run(models["text"]).stdout.removesuffix("\n")
+    assert len(text) in (599, 600)  # a model without full stops; a final newline is not repeated
+
+
+def test_most_seeds_continue_the_word() -> None:
+    model = load("english")
+    prime = model.vocab.encode("The prime min")
+    found = [model.vocab.decode(list(model.generate(prime, 5, seed=seed))) for seed in range(20)]
+    assert found.count("ister") >= 12
+
+
+def test_the_defaults_are_those_of_the_library() -> None:
+    options = {each.name: each.default for each in sample.params}
+    assert (options["temperature"], options["top_k"], options["top_p"], options["seed"]) == (
+        Sampling().temperature, Sampling().top_k, Sampling().top_p, Sampling().seed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("text", "t.mid"),
+        ("text", "t.abc"),
+        ("text", "t.mp3"),
+        ("bits", "t.WAV"),
+        ("music", "t.mp3"),
+        ("music", "t.txt"),
+    ],
+)
+def test_suffixes_that_can_not_be_written(models: dict[str, Path], tmp_path: Path, kind: str, name: str) -> None:
+    assert f"a model of {kind} can't write {tmp_path / name}: the name has to end in ." in refused(
+        run(models[kind], "-o", tmp_path / name)
+    )
+    assert not any(tmp_path.iterdir())
+
+
+def test_suffixes_and_formats(models: dict[str, Path], tmp_path: Path) -> None:
+    for kind, name in (("text", "a.txt"), ("text", "noname"), ("music", "b.ABC"), ("music", "c")):
+        assert run(models[kind], "-o", tmp_path / name, "--length", "50").exit_code == 0
+        assert (tmp_path / name).stat().st_size
+    assert "--format wav and the suffix of" in refused(
+        run(models["music"], "-o", tmp_path / "a.mid", "--format", "wav")
+    )
+
+
+def test_free_is_for_music_and_lets_any_symbol_follow(models: dict[str, Path]) -> None:
+    assert "--free is for models of music" in refused(run(models["text"], "--free"))
+    arguments = ["irish", "--meter", "6/8", "--key", "Edor", "--temperature", "1.3", "--top-p", "1"]
+    inside, free = run(*arguments).stdout, run(*arguments, "--free").stdout
+    assert inside != free
+    length, lengths = Fraction(0), []
+    tune = notation.parse(inside)
+    for symbol, note in zip(tune, rendering.notes(tune), strict=True):
+        length += note.eighths if note else 0
+        if notation.role(symbol) == "bar":
+            lengths.append(length)
+            length = Fraction(0)
+    assert lengths.count(Fraction(6)) >= 14 and max(lengths) == 6
+
+
+def test_midi_has_title_tempo_meter_and_key() -> None:
+    music21 = pytest.importorskip("music21")
+    tune = [
+        "M:6/8",
+        "K:Ebmaj",
+        "|:",
+        "G2",
+        "A",
+        "B2",
+        "d",
+        "|",
+        "[1",
+        "G6",
+        ":|",
+        "[2",
+        "G3",
+        "A3",
+        "||",
+        "K:Dmin",
+        "M:9/8",
+        "c3",
+        "d3",
+        "e3",
+        ":|",
+    ]
+    score = music21.converter.parse(rendering.to_midi(tune, "Über den Wolken"), format="midi")
+    assert score.parts[0].partName == "Über den Wolken"
+    found = score.flatten()
+    meters = found.getElementsByClass(music21.meter.TimeSignature)
+    assert [(each.ratioString, each.offset) for each in meters] == [("6/8", 0), ("9/8", 12)]
+    keys = [(each.sharps, each.mode, each.offset) for each in found.getElementsByClass(music21.key.Key)]
+    assert keys == [(-3, "major", 0), (-1, "minor", 12)]
+    assert [each.number for each in found.getElementsByClass(music21.tempo.MetronomeMark)] == [160]
+    assert found.notes.last().offset + found.notes.last().quarterLength == 12 + 2 * 4.5
+    modal = music21.converter.parse(rendering.to_midi(["M:3/4", "K:Edor", "G6", "|"], "x"), format="midi").flatten()
+    assert [each.sharps for each in modal.getElementsByClass(music21.key.KeySignature)] == [2]
+
+
+def test_what_is_written_has_the_bars_of_the_meter(tmp_path: Path) -> None:
+    """Other programs read the tune with full bars: music21 its ABC and MIDI, Verovio the score."""
+    music21 = pytest.importorskip("music21")
+    pytest.importorskip("verovio")
+    arguments = ["irish", "--meter", "6/8", "--key", "Edor", "--seed", "3"]
+    for name in ("a.abc", "a.mid", "a.svg"):
+        assert run(*arguments, "-o", tmp_path / name).exit_code == 0
+    abc = (tmp_path / "a.abc").read_text()
+    part = music21.converter.parse(abc, format="abc").parts[0]
+    lengths = [measure.duration.quarterLength for measure in part.getElementsByClass(music21.stream.Measure)]
+    assert lengths.count(3.0) >= 14 and all(length <= 3 for length in lengths)
+    midi = music21.converter.parse((tmp_path / "a.mid").read_bytes(), format="midi").flatten()
+    tune = notation.parse(abc)
+    played = sum(note.eighths for note in rendering.heard(tune))
+    assert played % 6 == 0  # every repeat's pickup completes the last bar before it
+    last = midi.notes.last()
+    assert last.offset + last.quarterLength == played / 2
+    assert last.pitch.step == "E"
+    assert (tmp_path / "a.svg").read_text().count('class="measure"') >= 16

@@ -45,8 +45,14 @@ def shown(*arguments: str | Path, **more: Any) -> str:
     return result.stdout
 
 
-def said(result: Result) -> str:
-    assert result.exit_code == 1, result.output
+def refused(result: Result) -> str:
+    """The message for a bad value."""
+    return said(result, code=2)
+
+
+def said(result: Result, code: int = 1) -> str:
+    """The message of a failure."""
+    assert result.exit_code == code, result.output
     assert result.stdout == ""
     return result.stderr
 
@@ -100,7 +106,7 @@ def test_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> No
     assert shown(models["text"], "--file", "-", given=SENTENCE) == f"standard input\n{strip}"
     assert "cannot read the text" in said(run(models["text"], "--file", tmp_path / "none"))
     (tmp_path / "strange").write_text("on\nthe Z")
-    message = said(run(models["text"], "--file", tmp_path / "text", "--file", tmp_path / "strange"))
+    message = refused(run(models["text"], "--file", tmp_path / "text", "--file", tmp_path / "strange"))
     assert f"{tmp_path / 'strange'}: 'Z' (U+005A) at line 2, column 5, is not among" in message
 
 
@@ -112,7 +118,7 @@ def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> No
     said_of = [line.partition(": ")[0] for line in both.stderr.splitlines()]
     assert said_of == ["digits", str(models["text"]), str(other)]
     assert shown(models["text"], other, "--text", "on").count("\non\n") == 2
-    message = said(run(models["text"], other, "--text", "a", "--text", "a", "--text", "a"))
+    message = refused(run(models["text"], other, "--text", "a", "--text", "a", "--text", "a"))
     assert "2 models and 3 texts don't make pairs" in message
 
 
@@ -137,7 +143,7 @@ def test_dimensions_in_the_terminal(models: dict[str, Path]) -> None:
     few = shown(models["text"], "--text", SENTENCE, "--dimensions", "3-5").splitlines()
     assert len(few) == 2 + 3 + 1
     for wrong in ("0-4", "3-13", "x", "5-4"):
-        assert "give two numbers from 1 to 12" in said(run(models["text"], "--text", "on", f"--dimensions={wrong}"))
+        assert "give two numbers from 1 to 12" in refused(run(models["text"], "--text", "on", f"--dimensions={wrong}"))
 
 
 def test_classes_and_words(models: dict[str, Path]) -> None:
@@ -152,7 +158,7 @@ def test_classes_and_words(models: dict[str, Path]) -> None:
     short = shown(models["text"], "--text", "a", "--words").splitlines()
     assert short[-2].index("times") + len("times") == short[-1].index("  ", 10)  # right-aligned under its heading
     assert "there are no words" in shown(models["text"], "--text", ". .", "--words")
-    assert "--rise is for --words" in said(run(models["text"], "--text", "a", "--rise", "0.1"))
+    assert "--rise is for --words" in refused(run(models["text"], "--text", "a", "--rise", "0.1"))
     assert re.search(r"note length 1/2 +2 ", shown(models["music"], "--text", TUNE, "--classes"))
 
 
@@ -209,8 +215,8 @@ def test_every_backend_traces_alike(models: dict[str, Path], backend: str, tmp_p
 def test_a_tune_of_the_corpus(models: dict[str, Path]) -> None:
     if irish_folder() is None:
         pytest.skip("needs the corpus irish: install music21")
-    assert "and english reads text" in said(run("english", "--tune", "The Kid on the Mountain"))
-    message = said(run(models["music"], "--tune", "The Kid on the Mountain"))
+    assert "and english reads text" in refused(run("english", "--tune", "The Kid on the Mountain"))
+    message = refused(run(models["music"], "--tune", "The Kid on the Mountain"))
     assert re.search(r"'.*', symbol \d+ of tune 1, is not among the", message)
     assert "no tune of irish is called 'Kit on the Mountain'; the closest are kid on the mountain" in said(
         run(models["music"], "--tune", "Kit on the Mountain")
@@ -219,12 +225,11 @@ def test_a_tune_of_the_corpus(models: dict[str, Path]) -> None:
 
 def test_what_can_not_be_traced(models: dict[str, Path], tmp_path: Path) -> None:
     text = models["text"]
-    assert "'Z' (U+005A) at line 1, column 3, is not among the 24 symbols" in said(run(text, "--text", "onZ"))
+    assert "'Z' (U+005A) at line 1, column 3, is not among the 24 symbols" in refused(run(text, "--text", "onZ"))
     assert "no symbol in the text" in said(run(text, "--text", ""))
-    assert "there is no text to read" in said(run(text))
     assert "no model at" in said(run(tmp_path / "none", "--text", "on"))
-    assert "has to end in .png, .svg, .html, .json" in said(run(text, "--text", "on", "-o", tmp_path / "a.gif"))
-    assert "backend can't change the precision of a file" in said(
+    assert "has to end in .png, .svg, .html, .json" in refused(run(text, "--text", "on", "-o", tmp_path / "a.gif"))
+    assert "backend can't change the precision of a file" in refused(
         run(text, "--text", "on", "--backend", "torch", "--precision", "int8")
     )
     (tmp_path / "file").touch()
@@ -240,3 +245,10 @@ def test_a_missing_library_names_the_extra(
     message = said(run(models["text"], "--text", "on", "-o", tmp_path / "a.png"))
     assert 'a .png file needs matplotlib, which is not installed; run: pip install "matplotlib>=3.8"' in message
     assert run(models["text"], "--text", "on", "-o", tmp_path / "a.html").exit_code == 0
+
+
+def test_without_a_text_an_example_is_shown(models: dict[str, Path]) -> None:
+    assert shown().splitlines()[0] == "The prime minister said that the European Union has to change."
+    assert shown("irish").splitlines()[0].split()[:2] == ["M:6/8", "K:Gmaj"]
+    for path in models.values():  # these lack most of the symbols of the examples
+        assert len(shown(path).splitlines()) >= 2

@@ -138,8 +138,9 @@ def _example(model: Model) -> _Source:
         except VcdeployError:
             continue
         return _Source("", text)
-    ids = [*start_of_text(model.vocab)]
-    return _Source("", model.vocab.decode([*ids, *model.generate(ids, 60 * model.vocab.period)]))
+    vocab, start = model.vocab, start_of_text(model.vocab)
+    ids = [*start.tolist(), *model.generate(start, 60 * vocab.period)]
+    return _Source("", " ".join(vocab.symbols[each] for each in ids) if vocab.kind == "music" else vocab.decode(ids))
 
 
 def _read(name: str) -> _Source:

@@ -29,6 +29,7 @@ class Form:
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self._symbols = tuple(symbols)
+        self._places = {symbol: at for at, symbol in enumerate(symbols)}
         places = range(len(self._symbols))
         # A symbol that is not in one of these is never allowed: a file's vocabulary may hold anything.
         self._length = {at: notation.length(symbols[at]) for at in places if notation.is_sounding(symbols[at])}
@@ -149,7 +150,9 @@ class Form:
         )
 
     def _among(self, symbols: Sequence[str]) -> NDArray[np.bool_]:
-        return np.array([each in symbols for each in self._symbols])
+        found = np.zeros(len(self._symbols), bool)
+        found[[self._places[each] for each in symbols if each in self._places]] = True
+        return found
 
     def _sounding(self, lengths: Sequence[Fraction], closing: bool) -> NDArray[np.bool_]:
         """Notes and rests of these lengths; while closing, the tonic keeps its pitch."""
