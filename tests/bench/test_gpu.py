@@ -49,9 +49,10 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "collect", lambda: 0)  # slow after all the other tests
     settings = ["--dim", "32", "--m", "0.25:0.5", "--rounds", "2", "--quick", "--steps", "5", "--batch", "2"]
     chosen = ["--baseline", "tensorrt gru", "--engines", "tensorrt f,tensorrt gru,onnxruntime cuda"]
-    result = CliRunner().invoke(cli.main, ["bench", "--device", "cuda", *settings, *chosen])
+    file = tmp_path / "out.json"
+    result = CliRunner().invoke(cli.main, ["bench", "--device", "cuda", *settings, *chosen, "--json", str(file)])
     assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout.splitlines()[-1])
+    document = json.loads(file.read_text())
     assert [each["name"] for each in document["engines"]] == ["tensorrt f32", "tensorrt f16", "tensorrt gru"]
     assert "CUDAExecutionProvider" in document["left_out"]["onnxruntime cuda"]
     assert document["machine"]["gpu"]["name"] == "Stand-in GPU"

@@ -35,7 +35,7 @@ def test_without_a_gpu_it_says_what_it_would_do(monkeypatch: pytest.MonkeyPatch,
     stand_in.uninstall(monkeypatch)
     monkeypatch.setattr(plugin_files, "library", lambda name="": None)
     result = check(tmp_path)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "on a machine with a GPU this would:" in result.stdout
     assert "compare every step of them with PyTorch" in result.stdout and "compute-sanitizer" in result.stdout
     assert "gpu-check can't run here; missing:" in result.stderr
@@ -140,7 +140,7 @@ def test_a_report_that_can_not_be_written(here: list[list[str]], tmp_path: Path)
     result = check(tmp_path / "file", "--quick")
     assert result.exit_code == 1 and "could not write" in result.stderr
     result = CliRunner().invoke(cli.main, ["gpu-check", "-o", "figures.json"])
-    assert result.exit_code == 1 and "give the report another name, such as figures.md" in result.stderr
+    assert result.exit_code == 2 and "give the report another name, such as figures.md" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_only_the_rows_that_are_named(tiny: Experiment, here: Callable[..., Resu
     assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
     assert [(each["row"], each["seed"]) for each in lines("tiny")] == [("VCRNN", 0)]
     result = here("run", "tiny", "--row", "VCGRU")
-    assert result.exit_code == 1 and "no row 'VCGRU' in tiny. There are: VCRNN; RNN; CRNN" in result.output
+    assert result.exit_code == 2 and "no row 'VCGRU' in tiny. There are: VCRNN; RNN; CRNN" in result.output
 
 
 def test_cited_figures_get_a_column_of_their_own(tiny: Experiment, here: Callable[..., Result]) -> None:
@@ -419,7 +419,7 @@ def test_the_command_times_what_is_trained_and_the_report_shows_it(
 
 def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
     result = here("run", "musik")
-    assert result.exit_code == 1 and "no experiment 'musik'; did you mean music?" in result.output
+    assert result.exit_code == 2 and "no experiment 'musik'; did you mean music?" in result.output
     result = here("report")
     assert result.exit_code == 1 and "holds no results" in result.output
     result = here("time")
@@ -427,7 +427,7 @@ def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
     result = here("time", "text8")
     assert result.exit_code == 1 and "run `vcdeploy bench paper run text8 front` first" in result.output
     result = here("time", "text9")
-    assert result.exit_code == 1 and "no text 'text9' to time: choose from ptb, text8" in result.output
+    assert result.exit_code == 2 and "no text 'text9' to time: choose from ptb, text8" in result.output
     assert here("run", "--scale", "huge").exit_code == 2
     file = Path("docs/results/paper/machine/music.jsonl")
     file.parent.mkdir(parents=True)
@@ -472,5 +472,5 @@ def test_results_in_the_repository_belong_to_rows(name: str) -> None:
 
 def test_a_document_is_added_to_a_file_of_lines(tmp_path: Path) -> None:
     for number in range(2):
-        put_out({"number": number}, tmp_path / "runs.jsonl")
+        put_out({"number": number}, tmp_path / "runs.jsonl", lambda: None)
     assert (tmp_path / "runs.jsonl").read_text() == '{"number":0}\n{"number":1}\n'

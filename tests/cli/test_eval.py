@@ -136,7 +136,7 @@ def test_precision(precision: str, write: Callable[..., tuple[Path, Path]]) -> N
         assert (figures["backend"], figures["precision"]) == ("native", precision)
         assert 0 < abs(figures["bits"] - whole) < 0.02
     refused = run(folder, "--backend", "torch", "--precision", precision)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     reason = f"is f32, and the torch backend can't change the precision of a file: create one in {precision}"
     assert reason in refused.stderr
 

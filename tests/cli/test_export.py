@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("broken")
 def test_a_failed_check_is_exit_code_1_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
     (folder / "best.onnx").write_bytes(b"the file of before")
-    result = run(folder, "--bundle", tmp_path / "bundle", "-o", folder / "best.onnx")
+    result = run(folder, "--bundle", tmp_path / "bundle", "-o", folder / "best.onnx", "--force")
     assert result.exit_code == 1
     assert "TOO FAR" in result.stdout
     assert "differs from PyTorch by more than rounding: logits in" in result.stderr
@@ -173,6 +174,26 @@ def test_a_failed_check_is_exit_code_1_and_writes_nothing(folder: Path, tmp_path
     assert (folder / "best.onnx").read_bytes() == b"the file of before"
     assert not (tmp_path / "bundle").exists()
     assert {path.name for path in folder.iterdir()} == {"best.onnx", "best.safetensors"}
+
+
+def test_an_existing_file_is_replaced_only_with_force(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"mine")
+    for options in (["-o", tmp_path / "model.onnx"], ["--bundle", tmp_path]):
+        result = run(folder, *options)
+        assert result.exit_code == 1
+        assert f"{tmp_path / 'model.onnx'} exists: replace it with --force" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+        assert (tmp_path / "model.onnx").read_bytes() == b"mine"
+    assert run(folder, "-o", tmp_path / "model.onnx", "--force").exit_code == 0
+    assert (tmp_path / "model.onnx").stat().st_size > 1000
+
+
+def test_a_log_gets_lines_of_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcdeploy.cli.progress.EVERY", 0.0)
+    lines = run(folder).stderr.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d export: ", line) for line in lines)
+    assert [line.partition("export: ")[2].split()[0] for line in lines][:2] == ["loading", "building"]
+    assert any("running the model in native" in line for line in lines) and "done in" in lines[-1]
 
 
 @pytest.mark.usefixtures("broken")
@@ -194,7 +215,7 @@ def test_a_failed_check_is_in_the_json(folder: Path) -> None:
 )
 def test_what_cannot_be_exported_says_so(unit: str, options: list[str], said: str, tmp_path: Path) -> None:
     result = run(write_checkpoint(tmp_path / "best.safetensors", unit), *options)
-    assert result.exit_code == 1
+    assert result.exit_code == (2 if options else 1)
     assert said in result.stderr
     assert not list(tmp_path.glob("*.onnx"))
 

@@ -225,7 +225,7 @@ def test_a_plugin_that_tensorrt_can_not_load(source: Path, monkeypatch: pytest.M
 )
 def test_settings_that_do_not_go_together(options: list[str], said: str, source: Path) -> None:
     result = run(source, *options)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert said in result.stderr
     assert names(source.parent) == {"best.safetensors"}
 
@@ -260,12 +260,12 @@ def test_a_model_that_ships_goes_to_the_folder_one_is_in(monkeypatch: pytest.Mon
 def test_exported_files_that_will_not_do(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.onnx"
     assert run(source, "-o", file, "--precision", "int8").exit_code == 0
-    for words, said in (
-        ([file, "--trt"], "--trt takes --precision f32 or f16, not int8"),
-        ([file], "is the model itself"),
+    for words, said, code in (
+        ([file, "--trt"], "--trt takes --precision f32 or f16, not int8", 2),
+        ([file], "is the model itself", 1),
     ):
         result = run(*words)
-        assert result.exit_code == 1 and said in result.stderr
+        assert result.exit_code == code and said in result.stderr
     (tmp_path / "foreign.onnx").write_bytes(b"no ONNX at all")
     result = run(tmp_path / "foreign.onnx", "--trt")
     assert result.exit_code == 1 and "is not a complete ONNX file" in result.stderr

@@ -83,7 +83,7 @@ def test_build_and_path(tools: Callable[..., Path], tmp_path: Path, sources: Pat
 def test_an_architecture_that_is_none(arch: str, tools: Callable[..., Path]) -> None:
     log = tools()
     result = run("build", "--arch", arch)
-    assert result.exit_code == 1 and "which is not an architecture: give compute capabilities" in result.stderr
+    assert result.exit_code == 2 and "which is not an architecture: give compute capabilities" in result.stderr
     assert not log.exists()
 
 

@@ -209,7 +209,10 @@ def test_two_processes_resume_what_one_began(text: Path, tmp_path: Path) -> None
         (["train", "empty.txt"], "empty"),
         (["train", "latin.txt"], "UTF-8"),
         (["train", "short.txt"], "short.txt"),
-        (["train", "--dim", "0"], "--dim must be at least 1, not 0"),
+        (["train", "--dim", "0"], "--dim must be from 1 to 16384, not 0"),
+        (["train", "--dim", "99999999999"], "--dim must be from 1 to 16384, not 99999999999"),
+        (["train", "--dim", "16384", "--layers", "64"], "GB to train, and there are"),
+        (["train", "--layers", "1000"], "--layers must be from 1 to 64"),
         (["train", "--setting", "guide"], "--setting guide needs --guide"),
         (["train", "--resume", "nowhere"], "no checkpoint at nowhere"),
         (["train", "--resume", "torn.safetensors"], "not a complete vcdeploy checkpoint"),
@@ -226,7 +229,8 @@ def test_bad_input_is_an_error_that_leaves_nothing_behind(
     (tmp_path / "torn.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{}")
     before = sorted(os.listdir(tmp_path))
     result = here(*arguments)
-    assert result.exit_code == 1
+    options = [each for each in arguments if each in ("--dim", "--layers", "--setting")]
+    assert result.exit_code == (2 if options else 1)  # a bad value, or another error
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
     assert sorted(os.listdir(tmp_path)) == before
@@ -235,7 +239,7 @@ def test_bad_input_is_an_error_that_leaves_nothing_behind(
 def test_settings_with_resume_are_refused(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
     here("train", text, *SMALL, "--epochs", "0.1", "--out", "run")
     result = here("train", "--resume", "run", "--lr", "1", "--dim", "4")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "leave out --dim, --lr" in result.stderr
     model_only = here("train", "--resume", "run/best.safetensors")
     assert model_only.exit_code == 1

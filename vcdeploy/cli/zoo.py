@@ -11,7 +11,7 @@ import click
 from vcdeploy import zoo as models
 from vcdeploy.cli import terminal
 from vcdeploy.cli.model import ModelName
-from vcdeploy.errors import BadValue
+from vcdeploy.errors import VcdeployError
 
 WIDTH = 120  # columns of the list
 
@@ -27,7 +27,7 @@ def zoo(name: str | None, as_json: bool) -> None:
     if name is not None and name not in models.names():
         near = get_close_matches(name, models.names(), n=1)
         hint = f" did you mean {near[0]}?" if near else ""
-        raise BadValue(f"no pretrained model {name!r}:{hint} choose from {', '.join(models.names())}")
+        raise VcdeployError(f"no pretrained model {name!r}:{hint} choose from {', '.join(models.names())}")
     if as_json:
         shown: Any = models.card(name) if name else [models.card(each) for each in models.names()]
         click.echo(json.dumps(shown, indent=1, ensure_ascii=False))

@@ -8,7 +8,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from vcdeploy import __version__
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.dense import ORDER, onnx_gates
 from vcdeploy.format.functions import OLDEST_OPSET, WEIGHTS, attach_functions, check
@@ -49,11 +49,11 @@ def build(
             "Export a vcrnn, vcgru, vclstm, rnn, gru or lstm."
         )
     if bucketed and not is_variable(unit):
-        raise VcdeployError(f"--bucketed skips inactive dimensions, but {unit} has none: leave it out")
+        raise BadValue(f"--bucketed skips inactive dimensions, but {unit} has none: leave it out")
     if precision not in PRECISIONS:
         raise VcdeployError(f"no precision {precision!r}: choose from {', '.join(PRECISIONS)}")
     if not OLDEST_OPSET <= opset <= newest_opset():
-        raise VcdeployError(f"--opset must be {OLDEST_OPSET} to {newest_opset()}, not {opset}")
+        raise BadValue(f"--opset must be {OLDEST_OPSET} to {newest_opset()}, not {opset}")
     training = {name: checkpoint.progress[name] for name in ("step", "epoch") if name in checkpoint.progress}
     config = {**checkpoint.config, "precision": precision, "bucketed": bucketed, "training": training}
     return assemble(config, checkpoint.vocab, checkpoint.parameters(), opset)
