@@ -52,6 +52,21 @@ def test_round_trip_keeps_every_bit(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["last.safetensors"]
 
 
+def test_sharpness_is_in_the_description_only(tmp_path: Path) -> None:
+    """A unit's state_dict repeats it: the two must not differ, and the file keeps one."""
+    saved = make()
+    assert set(saved.model) == {name for name, _ in saved.build().named_parameters()}
+    whole = saved.build().state_dict()
+    assert set(whole) - set(saved.model) == {"unit._extra_state"}
+    for config in ({**saved.config, "sharpness": 0.4}, {**saved.config, "epsilon": 2e-3}):
+        with pytest.raises(VcdeployError, match="describe the model as it is"):
+            Checkpoint(config, saved.vocab, whole, {}, {})
+    checkpoint.write(tmp_path / "last.safetensors", Checkpoint(saved.config, saved.vocab, whole, {}, {}))
+    loaded = checkpoint.read(tmp_path / "last.safetensors")
+    assert set(loaded.model) == set(saved.model)
+    assert loaded.build().state_dict()["unit._extra_state"].tolist() == [0.3, 1e-3]
+
+
 def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "last.safetensors"
     checkpoint.write(path, make(dim=2))

@@ -1,6 +1,10 @@
 """The units as modules: shapes, states, layers, baselines, the language model."""
 
+import copy
+from pathlib import Path
+
 import pytest
+import safetensors.torch
 import torch
 from small_models import scheduled
 from torch.nn.functional import linear
@@ -179,3 +183,83 @@ def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
 def test_unknown_unit_lists_the_known() -> None:
     with pytest.raises(ValueError, match="vcgru"):
         LanguageModel("vcgrou", 5, 4)
+
+
+def different_outputs(one: VCGRU, other: VCGRU, x: torch.Tensor) -> float:
+    return (one(x)[0] - other(x)[0]).abs().max().item()
+
+
+@pytest.mark.parametrize("unit", VARIABLE)
+def test_state_dict_has_sharpness_and_epsilon(unit: type[VCGRU]) -> None:
+    """Weights compute something else with another sharpness: loading them takes theirs, and says so."""
+    torch.manual_seed(0)
+    trained = scheduled(unit(64, layers=2, sharpness=0.1, epsilon=2e-3))
+    x = torch.randn(5, 3, 64)
+    fresh = unit(64, layers=2)
+    with pytest.warns(UserWarning, match=r"sharpness 1 and epsilon 0.001, but the state_dict has 0.1 and 0.002"):
+        fresh.load_state_dict(trained.state_dict())
+    assert (fresh.sharpness, fresh.epsilon) == (0.1, 2e-3)
+    assert different_outputs(fresh, trained, x) == 0
+    fresh.sharpness = 1.0
+    assert different_outputs(fresh, trained, x) > 0.01  # what it would compute without
+
+
+def test_equal_sharpness_loads_without_a_warning() -> None:
+    """Warnings are errors in the tests."""
+    trained = scheduled(VCGRU(8, sharpness=0.3))
+    VCGRU(8, sharpness=0.3).load_state_dict(trained.state_dict())
+    trained.sharpness = 0.7  # as training changes it
+    VCGRU(8, sharpness=0.7).load_state_dict(trained.state_dict(), assign=True)
+    for narrow in (torch.float32, torch.bfloat16):  # a state_dict that was converted has rounded values
+        unit = VCGRU(8, sharpness=0.7)
+        unit.load_state_dict({name: each.to(narrow) for name, each in trained.state_dict().items()})
+        assert (unit.sharpness, unit.epsilon) == (0.7, 1e-3)
+
+
+def test_state_dict_without_sharpness_loads() -> None:
+    """Those of earlier versions; strict loading still finds missing weights."""
+    model = scheduled(LanguageModel("vcgru", 9, 8, sharpness=0.4))
+    weights = dict(model.named_parameters())
+    fresh = LanguageModel("vcgru", 9, 8, sharpness=0.5)
+    assert fresh.load_state_dict(weights) == ([], [])
+    assert fresh.sharpness == 0.5
+    del weights["unit.layers.0.u"]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: \"unit.layers.0.u\"\."):
+        fresh.load_state_dict(weights)
+
+
+@pytest.mark.parametrize("wrong", [[0.0, 1e-3], [torch.nan, 1e-3], [torch.inf, 1e-3], [1.0, 0.5], [1.0, -1.0], [1.0]])
+def test_invalid_sharpness_in_a_state_dict_is_refused(wrong: list[float]) -> None:
+    unit = VCGRU(8)
+    with pytest.raises(ValueError, match="sharpness"):
+        unit.load_state_dict({**unit.state_dict(), "_extra_state": torch.tensor(wrong)})
+    assert (unit.sharpness, unit.epsilon) == (1.0, 1e-3)
+
+
+def test_sharpness_survives_copies_files_and_conversions(tmp_path: Path) -> None:
+    model = scheduled(LanguageModel("vclstm", 9, 8, layers=2, sharpness=0.1))
+    assert copy.deepcopy(model).sharpness == 0.1
+    assert model.bfloat16().state_dict()["unit._extra_state"].tolist() == [0.1, 1e-3]
+    model.float()
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    for state in (safetensors.torch.load_file(tmp_path / "model.safetensors"), torch.load(tmp_path / "model.pt")):
+        fresh = LanguageModel("vclstm", 9, 8, layers=2)
+        with pytest.warns(UserWarning, match="sharpness"):
+            fresh.load_state_dict(state)
+        assert fresh.sharpness == 0.1
+    assert {name for name, _ in model.named_buffers()} == set()  # nothing to broadcast, cast or export
+
+
+@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM])
+def test_only_dim_is_positional(unit: type[VCGRU | GRU]) -> None:
+    """nn.GRU(64, 128) has two sizes; here the second number used to be the layers."""
+    name = unit.__name__
+    with pytest.raises(TypeError, match=rf"{name}\(64, 128\): only dim may be positional.*{name}\(64, layers=2\)"):
+        unit(64, 128)  # type: ignore[arg-type]
+    assert len(unit(dim=4, layers=2).layers) == 2
+
+
+def test_layers_of_a_language_model_are_not_positional() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        LanguageModel("vcgru", 50, 64, 128)  # type: ignore[call-arg]
