@@ -12,11 +12,10 @@ import copy
 import json
 import operator
 import random
-import resource
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -259,45 +258,63 @@ def hostile(size: int) -> dict[str, Callable[[], bytes]]:
 # and linear, so that quadratic work on 100 MB exceeds it many times over.
 SECONDS, SECONDS_PER_MB = 4.0, 0.2
 MEGABYTES, MEGABYTES_PER_MB = 150, 12
+LONGEST_MESSAGE = 2000  # characters, paths included
+
+
+# Loads each path it reads; prints seconds of CPU time, the largest additional memory so far in MB, and the message.
+LOAD_EACH = """
+import json, resource, sys, time, warnings
+import vcdeploy
+from vcdeploy.errors import VcdeployError
+warnings.simplefilter("ignore")
+try:
+    vcdeploy.load("no model", "native")
+except VcdeployError:
+    pass  # everything is imported now
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+for line in sys.stdin:
+    start, said = time.process_time(), ""
+    try:
+        vcdeploy.load(line.strip(), "native")
+    except VcdeployError as error:
+        said = str(error)
+    print(json.dumps([time.process_time() - start, peak() - before, said]), flush=True)
+"""
 
 
 def hostile_files(folder: Path, size: int, timed: bool = True) -> list[str]:
-    """Load hostile files of `size` bytes, each in its own process. timed: False to fail on hanging only."""
-    failures = []
+    """Load hostile files of `size` bytes in another process. timed: False to fail on hanging only."""
+    failures, megabytes = [], size / 2**20
+    limit, path = SECONDS + SECONDS_PER_MB * megabytes, folder / "hostile.onnx"
+    child: subprocess.Popen[str] | None = None
     for name, make in hostile(size).items():
-        path = folder / "hostile.onnx"
         path.write_bytes(make())
-        megabytes = size / 2**20
-        limit = SECONDS + SECONDS_PER_MB * megabytes
-        command = [sys.executable, __file__, "--load", str(path)]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=10 * limit)
-        except subprocess.TimeoutExpired:
-            failures.append(f"{name}: no result after {10 * limit:.0f} s")
+        if child is None or child.poll() is not None:
+            child = subprocess.Popen(
+                [sys.executable, "-c", LOAD_EACH], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        assert child.stdin is not None and child.stdout is not None
+        alarm = threading.Timer(30 + 10 * limit, child.kill)
+        alarm.start()
+        print(path, file=child.stdin, flush=True)
+        line = child.stdout.readline()
+        alarm.cancel()
+        if not line:
+            failures.append(f"{name}: the process ended or took more than {30 + 10 * limit:.0f} s")
+            child.communicate()
             continue
-        if ended.returncode:
-            failures.append(f"{name}: {ended.stderr.strip().splitlines()[-1:]}")
-            continue
-        seconds, memory, said = json.loads(ended.stdout)
+        seconds, memory, said = json.loads(line)
         if timed and seconds > limit:
             failures.append(f"{name}: {seconds:.1f} s")
         if memory > MEGABYTES + MEGABYTES_PER_MB * megabytes:
             failures.append(f"{name}: {memory:.0f} MB")
-        if len(said) > 2000 or not said:
+        if not 0 < len(said) <= LONGEST_MESSAGE:
             failures.append(f"{name}: a message of {len(said)} characters")
+    if child and child.poll() is None:
+        child.communicate()
+    path.unlink()
     return failures
-
-
-def _load_alone(path: str) -> None:
-    """Load one file; prints seconds of CPU time, additional memory in MB and the message."""
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    said = ""
-    try:
-        load(path, "native")
-    except VcdeployError as error:
-        said = str(error)
-    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(json.dumps([time.process_time() - start, memory, said]))
 
 
 # Crafted states of a run, with a fitting checksum
@@ -330,14 +347,15 @@ class Run:
                                        sharpness_start=1.0, sharpness_end=10.0, sharpness_growth=9.0)  # fmt: skip
         return Trainer(config, self.corpus, self.folder, Processes(0, 1, torch.device("cpu")))
 
-    def resume(self, saved: Any) -> None:
-        """Write the state with a fitting checksum, read it again and resume from it."""
+    def resume(self, change: Callable[[Any], None] = lambda state: None) -> None:
+        """Change the saved state, write it with a fitting checksum, read it again and resume from it."""
         from vcdeploy.training import checkpoint, resume
 
-        path = self.folder / "crafted.safetensors"
-        checkpoint.write(path, saved)
-        saved = checkpoint.read(path)
-        self.trainer(resume.settings(saved)).restore(saved)
+        path, changed = self.folder / "crafted.safetensors", copy.deepcopy(self.saved)
+        change(changed)
+        checkpoint.write(path, changed)
+        read = checkpoint.read(path)
+        self.trainer(resume.settings(read)).restore(read)
 
 
 MISSING = object()
@@ -363,15 +381,14 @@ def _fits(key: str, value: Any) -> bool:
     return key == "weight" or (key in ("mean_entropy", "surplus", "spent", "spent_lately") and bool(value >= 0))
 
 
-def crafted(saved: Any) -> dict[str, Any]:
-    """States that no run has, by name: each value that resuming uses is removed, or has a wrong type, size or range."""
+def crafted(saved: Any) -> dict[str, Callable[[Any], None]]:
+    """Changes that make a state no run has, by name.
+
+    Each value that resuming uses is removed, or has a wrong type, size or range.
+    """
     import torch
 
-    made: dict[str, Any] = {}
-
-    def put(name: str, change: Callable[[Any], None]) -> None:
-        made[name] = copy.deepcopy(saved)
-        change(made[name])
+    made: dict[str, Callable[[Any], None]] = {}
 
     def set_progress(keys: tuple[str, ...], value: Any) -> None:
         """MISSING removes the value."""
@@ -384,7 +401,7 @@ def crafted(saved: Any) -> dict[str, Any]:
             if value is MISSING:
                 del place[keys[-1]]
 
-        put(f"{'.'.join(keys)} = {value!r}", change)
+        made[f"{'.'.join(keys)} = {value!r}"] = change
 
     def set_tensor(group: str, name: str, what: str, value: Any) -> None:
         def change(each: Any) -> None:
@@ -392,7 +409,7 @@ def crafted(saved: Any) -> dict[str, Any]:
             if value is MISSING:
                 del getattr(each, group)[name]
 
-        put(f"{group}.{name} {what}", change)
+        made[f"{group}.{name} {what}"] = change
 
     for key in ("step", "best", "corpus", "config", "objective"):
         for value in VALUES:
@@ -407,9 +424,9 @@ def crafted(saved: Any) -> dict[str, Any]:
                 set_progress(keys, value)
     for key, value in SETTINGS:
         set_progress(("config", key), value)
-    put("other symbols", lambda each: setattr(each, "vocab", type(each.vocab)([*each.vocab.symbols[:-1], "é"])))
+    made["other symbols"] = lambda each: setattr(each, "vocab", type(each.vocab)([*each.vocab.symbols[:-1], "é"]))
     for group in ("model", "training"):
-        put(f"no {group}", operator.methodcaller("__setattr__", group, {}))
+        made[f"no {group}"] = operator.methodcaller("__setattr__", group, {})
         set_tensor(group, "new", "unknown", torch.zeros(1))
         for name, tensor in getattr(saved, group).items():
             others = {
@@ -432,20 +449,20 @@ def crafted(saved: Any) -> dict[str, Any]:
     return made
 
 
-def crafted_states(run: Run) -> tuple[int, list[str]]:
-    """Resume from every crafted state: each must be refused. Returns the number of tries and the failures."""
-    failures, states = [], crafted(run.saved)
-    run.resume(copy.deepcopy(run.saved))  # the original is accepted
-    for name, saved in states.items():
+def crafted_states(run: Run, every: int = 1) -> tuple[int, list[str]]:
+    """Resume from crafted states: each must be refused. Returns the number of tries and the failures."""
+    failures, changes = [], list(crafted(run.saved).items())[::every]
+    run.resume()  # the original is accepted
+    for name, change in changes:
         try:
-            run.resume(saved)
+            run.resume(change)
             failures.append(f"{name}: resumed")
         except VcdeployError as error:
-            if len(str(error)) > 2000:
+            if len(str(error)) > LONGEST_MESSAGE:
                 failures.append(f"{name}: a message of {len(str(error))} characters")
         except Exception as error:
             failures.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
-    return len(states), failures
+    return len(changes), failures
 
 
 def main() -> None:
@@ -453,12 +470,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1500, help="tries of each random attack (default 1500)")
     parser.add_argument("--megabytes", type=int, default=100, help="size of the largest hostile files (default 100)")
     parser.add_argument("--seed", default="0")
-    parser.add_argument("--load", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # of files without a checksum
-    if arguments.load:
-        _load_alone(arguments.load)
-        return
     from fuzz import SOUND, fuzz, write_originals
 
     failed = False

@@ -1,8 +1,11 @@
 """Loading: every kind of path on every backend gives the same model, and failures are explained."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +367,82 @@ def test_a_reader_gives_bits_and_shares(backend: str, vcgru: tuple[Path, Path]) 
     # Single steps and a whole run may round differently, as any two backends may.
     assert bits[1:] == pytest.approx(-np.log2(p[np.arange(len(ids) - 1), ids[1:]]), abs=rounding(4))
     assert fractions == pytest.approx(m[:, 0].mean(-1), abs=rounding(4))
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_a_model_is_pickled_by_its_source(
+    backend: str, vcgru: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(backend)
+    monkeypatch.chdir(vcgru[1].parent)
+    model = load(vcgru[1].name, backend)
+    content = pickle.dumps(model)
+    assert len(content) < 1000  # no weights
+    monkeypatch.chdir(tmp_path)
+    for again in (pickle.loads(content), copy.deepcopy(model)):
+        assert (again.backend, again.detail, again.precision) == (model.backend, model.detail, model.precision)
+        for one, other in zip(model.run(np.array([[1], [2]])), again.run(np.array([[1], [2]])), strict=True):
+            assert np.array_equal(one, other)
+    model.origin = None
+    with pytest.raises(VcdeployError, match="only models of load can be pickled"):
+        pickle.dumps(model)
+
+
+def test_a_pickled_model_keeps_its_options(vcgru: tuple[Path, Path]) -> None:
+    need("native")
+    model = pickle.loads(pickle.dumps(load(vcgru[1], precision="int8", threads=2, isa="portable")))
+    assert (model.backend, model.precision, model.detail) == ("native", "int8", "portable")
+    assert pickle.loads(pickle.dumps(load("irish"))).name == load("irish").name
+
+
+def test_the_instruction_set_can_be_chosen(vcgru: tuple[Path, Path]) -> None:
+    need("native")
+    from vcdeploy import _native
+
+    for isa in _native.instruction_sets():
+        assert load(vcgru[1], isa=isa).detail == isa
+    assert load(vcgru[1], isa="auto").detail == _native.instruction_sets()[0]
+    with pytest.raises(VcdeployError, match="no instruction set 'sse'; choose from avx512, avx2, portable"):
+        load(vcgru[1], isa="sse")
+    with pytest.raises(VcdeployError, match="only the native backend has instruction sets"):
+        load(vcgru[1], "torch", isa="avx2")
+
+
+untyped: Any = load  # to call it with wrong types
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, path: untyped(None),
+        lambda model, path: untyped(3),
+        lambda model, path: untyped("x" * 5000),
+        lambda model, path: untyped(path, threads="2"),
+        lambda model, path: untyped(path, threads=1.5),
+        lambda model, path: untyped(path, threads=10**6),
+        lambda model, path: untyped(path, ["native"]),
+        lambda model, path: untyped(path, precision=["f32"]),
+        lambda model, path: model.run([[1], [2, 3]]),
+        lambda model, path: model.run(None),
+        lambda model, path: model.run("ab"),
+        lambda model, path: model.run(np.array([[1]]), "x"),
+        lambda model, path: model.run(np.array([[1]]), [[1], [2, 3]]),
+        lambda model, path: model.run(np.array([[2**63]], np.uint64)),
+        lambda model, path: model.generate([[1], [2, 3]]),
+        lambda model, path: model.generate([1], "x"),
+        lambda model, path: model.generate([1], 1.5),
+        lambda model, path: model.generate([1], 3, warmth=1),
+        lambda model, path: model.generate([1], 3, temperature="x"),
+        lambda model, path: model.generate([1], 3, 5),
+        lambda model, path: model.generate([1], 3, seed=-1),
+        lambda model, path: model.generate([1], 3, seed="x"),
+        lambda model, path: model.generate([2**70], 3),
+        lambda model, path: model.vocab.encode(5),
+        lambda model, path: model.vocab.decode(["x"]),
+        lambda model, path: model.vocab.decode([2**70]),
+    ],
+)
+def test_every_error_is_one_of_ours(call: Callable[[Any, Any], Any], vcgru: tuple[Path, Path]) -> None:
+    need("native")
+    with pytest.raises(VcdeployError):
+        call(load(vcgru[1], "native"), vcgru[1])

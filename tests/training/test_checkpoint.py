@@ -7,6 +7,7 @@ import pickle
 import resource
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,40 @@ def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
     assert "File too large; the previous checkpoint is still at" in result.stderr
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["last.safetensors"]
+
+
+def test_a_damaged_checkpoint_names_another_one_only_if_there_is_one(tmp_path: Path) -> None:
+    last, best = tmp_path / "last.safetensors", tmp_path / "best.safetensors"
+    last.write_bytes(b"damaged")
+    with pytest.raises(VcdeployError, match="restore it from a copy, or train again") as alone:
+        checkpoint.read(last)
+    assert str(alone.value).count("safetensors") == 1  # it does not name itself again
+    checkpoint.write(best, make())
+    with pytest.raises(VcdeployError, match=r"best\.safetensors beside it has the best model so far, to use but not"):
+        checkpoint.read(last)
+    last.write_bytes(best.read_bytes())
+    best.write_bytes(b"damaged")
+    with pytest.raises(VcdeployError, match=r"last\.safetensors beside it has the latest state of the run"):
+        checkpoint.read(best)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read_with_a_warning(tmp_path: Path) -> None:
+    """Format 1: a CRC-32 of the tensors."""
+    saved, path = make(), tmp_path / "best.safetensors"
+    checkpoint.write(path, saved)
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    tensors = {f"model.{name}": each for name, each in saved.model.items()}
+    tensors |= {f"training.{name}": each for name, each in saved.training.items()}
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(tensors[name].contiguous().numpy().tobytes(), zlib.crc32(name.encode(), crc))
+    header |= {"vcdeploy.format": "vcdeploy.checkpoint.1", "vcdeploy.checksum": f"{crc:08x}"}
+    save_file(tensors, path, header)
+    with pytest.warns(UserWarning, match=r"0\.2 or earlier: its checksum doesn't cover the description"):
+        read = checkpoint.read(path)
+    assert read.config == saved.config and all(torch.equal(read.model[name], saved.model[name]) for name in saved.model)
+    tensors[min(tensors)] = tensors[min(tensors)] + 1
+    save_file(tensors, path, header)
+    with pytest.raises(VcdeployError, match="its checksum is wrong"):
+        checkpoint.read(path)

@@ -12,9 +12,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> files.Run:
 
 
 def test_no_crafted_state_is_resumed(run: files.Run) -> None:
-    tries, failures = files.crafted_states(run)
+    """A fifth of them; `python tests/attack/files.py` tries all."""
+    tries, failures = files.crafted_states(run, every=5)
     assert failures == []
-    assert tries > 500
+    assert tries > 100
 
 
 @pytest.mark.parametrize(
@@ -35,4 +36,4 @@ def test_the_error_names_what_is_wrong(name: str, said: str, run: files.Run) -> 
 
 
 def test_a_finished_run_may_be_resumed(run: files.Run) -> None:
-    run.resume(run.saved)
+    run.resume()

@@ -23,7 +23,7 @@ from vcdeploy.spec import PRECISIONS
 OURS = ("embedding", "layers.", "output.")  # prefixes of weight names (docs/design.md, section 2)
 SCALE = ".scale"
 TYPES = {precision.onnx_type: precision for precision in PRECISIONS.values()}
-MOST_FIELDS = 200_000  # in a file, as far as it is parsed; a model of 100 layers has 6,000
+MOST_FIELDS = 100_000  # in a file, as far as it is parsed; a model of 100 layers has about 6,000
 MOST_DIMENSIONS = 8
 LONGEST_NAME = 200  # bytes
 
@@ -68,7 +68,7 @@ class Graph:
 class ModelFile:
     """A parsed file. metadata: its properties. weights: its initializers by name, as views of the file's bytes.
 
-    sealed: whether it has a checksum; a file of version 0.1 has none.
+    sealed: whether it has a checksum; files of version 0.2 and earlier have none.
     """
 
     metadata: dict[str, str] = field(default_factory=dict)

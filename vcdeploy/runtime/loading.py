@@ -35,7 +35,7 @@ def load(
         isa: Instruction set of the native backend: avx512, avx2 or portable; by default the best one the processor has.
             `Model.detail` names the one in use, `vcdeploy doctor` those available. int8 gives the same bits on each.
 
-    A file of vcdeploy 0.1 has no checksum of its own and loads with a UserWarning; damage to it can't be detected. The
+    A file of vcdeploy 0.2 or earlier has no checksum and loads with a UserWarning: damage to it can't be detected. The
     native and torch backends run a file only if its graph is exactly one that `vcdeploy export` writes; onnxruntime
     runs any graph. A model can be pickled: unpickling loads the same path again.
 

@@ -166,8 +166,8 @@ class OnnxSource:
         _check_description(self.config, file)
         if not self._read.sealed:
             warnings.warn(
-                f"{file} has no checksum, so damage to it can't be detected: it was written by vcdeploy 0.1 or edited; "
-                f"{metadata.EXPORT_AGAIN} to add one",
+                f"{file} has no checksum, so damage to it can't be detected: it was edited, or written by vcdeploy 0.2 "
+                f"or earlier; {metadata.EXPORT_AGAIN} to add one",
                 stacklevel=2,
             )
 

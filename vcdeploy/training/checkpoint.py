@@ -28,7 +28,7 @@ from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 
 FORMAT = "vcdeploy.checkpoint.2"
-FORMAT_0_1 = "vcdeploy.checkpoint.1"  # of version 0.1; its checksum covers the tensors only
+FORMAT_1 = "vcdeploy.checkpoint.1"  # up to version 0.2; its checksum covers the tensors only
 LONGEST_HEADER = 2**25  # bytes; parsed JSON takes many times its text
 MOST_DIMENSIONS = 8
 UNSEALED = "0" * 64
@@ -77,7 +77,7 @@ class Checkpoint:
         return {name: each.detach().float().numpy() for name, each in self.build().named_parameters()}
 
 
-def _checksum_0_1(tensors: Mapping[str, Tensor]) -> str:
+def _checksum_1(tensors: Mapping[str, Tensor]) -> str:
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(tensors[name].flatten().view(torch.uint8).numpy().tobytes(), zlib.crc32(name.encode(), crc))
@@ -126,8 +126,8 @@ def sealed(tensors: dict[str, Tensor], header: Mapping[str, str]) -> bytes:
 def _intact(content: bytes, header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> bool:
     """Whether the checksum in the header fits the file."""
     stored = header.get(checksum.KEY)
-    if header["vcdeploy.format"] == FORMAT_0_1:
-        return stored == _checksum_0_1(tensors)
+    if header["vcdeploy.format"] == FORMAT_1:
+        return stored == _checksum_1(tensors)
     at = content.find(f'"{stored}"'.encode())
     return at >= 0 and stored == checksum.checksum(*checksum.around(content, at, at + len(str(stored)) + 2))
 
@@ -186,17 +186,17 @@ def read(path: Path) -> Checkpoint:
         raise VcdeployError(f"cannot read {path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, RecursionError) as error:
         raise VcdeployError(f"{damaged} ({brief(error)}): {_instead(path)}") from error
-    if header.get("vcdeploy.format") not in (FORMAT, FORMAT_0_1):
+    if header.get("vcdeploy.format") not in (FORMAT, FORMAT_1):
         raise VcdeployError(
             f"{path} is a safetensors file, but not a checkpoint of this version "
             f"(format {brief(repr(header.get('vcdeploy.format')))}, expected {FORMAT!r})"
         )
     if not _intact(content, header, tensors):
         raise VcdeployError(f"{damaged} (its checksum is wrong): {_instead(path)}")
-    if header["vcdeploy.format"] == FORMAT_0_1:
+    if header["vcdeploy.format"] == FORMAT_1:
         warnings.warn(
-            f"{path} was written by vcdeploy 0.1: its checksum doesn't cover the description of its weights, so damage "
-            "there can't be detected; resume or export it to write a complete checksum",
+            f"{path} was written by vcdeploy 0.2 or earlier: its checksum doesn't cover the description of its "
+            "weights, so damage there can't be detected; resume or export it to write a complete checksum",
             stacklevel=2,
         )
     try:
