@@ -63,7 +63,11 @@ def soak(precision: str, count: int, chunks: tuple[int, ...] = (1, 7, 1000)) -> 
         most = max(most, memory)
         if made % (PIECE * 1000) == 0:
             rate = made / (time.monotonic() - begin)
-            print(f"  {precision}: {made} tokens, {rate:.0f}/s, {memory >> 20} MB", file=sys.stderr, flush=True)
+            print(
+                f"  {precision}: {made} tokens, {rate:.0f}/s, {memory >> 20} MB, {failures} failures",
+                file=sys.stderr,
+                flush=True,
+            )
     if most > warm + GROWTH:
         failures += 1
         print(f"  {precision}: memory grew from {warm >> 20} to {most >> 20} MB")
