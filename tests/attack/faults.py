@@ -1,8 +1,8 @@
 """I/O errors at every file operation of train, export and sample, one at a time.
 
-Every write, fsync, rename, mkdir and open for writing below the output folder fails once: with ENOSPC from there on, with
-EIO, with EINTR, and as a short write. Afterwards the old or the new file is there and complete, nothing is left behind, and
-running the command again gives the same result as without the error.
+Every write, fsync, rename, mkdir and open for writing below the output folder fails: with ENOSPC from there on, once
+with EIO, once with EINTR, once as a short write. Afterwards the old or the new file is there and complete, nothing is
+left behind, and running the command again gives the same result as without the error.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from victims import FAIL, FAIL_FROM_HERE_ON, SHORT, under_shim, victims
 
 KINDS = {

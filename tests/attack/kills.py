@@ -1,7 +1,8 @@
 """SIGKILL at any moment of a run, and aimed at its file operations.
 
-Half of the kills come after a random time, half in the middle of a random write, fsync, rename or open. Afterwards every
-file is the old or the new one, and resuming the run ends with the same weights and metrics as a run that was never killed.
+Half of the kills come after a random time, half in the middle of a random write, fsync, rename or open. Afterwards
+every file is the old or the new one, and resuming the run ends with the same weights and metrics as a run that was
+never killed.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from victims import KILL, Victim, under_shim, victims
 
 

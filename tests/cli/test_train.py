@@ -15,7 +15,11 @@ import torch
 from click.testing import CliRunner, Result
 
 from vcdeploy.cli import main
+from vcdeploy.corpora import load
 from vcdeploy.training import checkpoint
+from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.distributed import Processes
+from vcdeploy.training.loop import Interrupted, Trainer, _locked
 
 SMALL = ["--dim", "16", "--batch", "4", "--bptt", "20", "--warmup", "5", "--sample", "40", "--threads", "1"]
 
@@ -152,6 +156,7 @@ import json, os, sys
 from pathlib import Path
 
 from vcdeploy.cli import main
+from vcdeploy.corpora import load
 from vcdeploy.training.loop import Trainer
 
 run, seen = Trainer.run, []
@@ -279,3 +284,114 @@ def test_a_full_disk_is_an_error_and_loses_nothing(text: Path, tmp_path: Path, h
     assert "Traceback" not in result.stderr
     checkpoint.read(tmp_path / "limited" / "best.safetensors").build()
     assert [path.name for path in (tmp_path / "limited").glob(".*")] == []
+
+
+def test_a_folder_that_cannot_be_made(text: Path, here: Callable[..., Result]) -> None:
+    result = here("train", text, *SMALL, "--out", "/proc/x")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: could not create the run folder /proc/x: ")
+    assert "give another --out" in result.stderr
+
+
+def test_a_device_that_never_ends_is_no_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                               here: Callable[..., Result]) -> None:  # fmt: skip
+    monkeypatch.setattr("vcdeploy.corpora.files.LARGEST", 1 << 20)
+    result = here("train", "/dev/zero")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: /dev/zero holds more than 1 MiB of text")
+
+
+def test_a_learning_rate_far_too_high_is_an_error(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
+    result = here("train", text, *SMALL, "--lr", "1e30", "--epochs", "0.5", "--out", "run")
+    assert result.exit_code == 1
+    assert "lower --lr" in result.stderr
+    assert not (tmp_path / "run" / "last.safetensors").exists()
+
+
+def test_a_finished_run_says_so(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
+    assert here("train", text, *SMALL, "--epochs", "0.1", "--out", "run").exit_code == 0
+    before = {each: (each.read_bytes() if each.is_file() else b"") for each in (tmp_path / "run").rglob("*")}
+    result = here("train", "--resume", "run")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("run is finished: all ")
+    assert "with more --epochs than 0.1" in result.stdout
+    assert {each: (each.read_bytes() if each.is_file() else b"") for each in (tmp_path / "run").rglob("*")} == before
+
+
+def test_a_second_trainer_in_one_folder_is_refused(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:
+    """Also before the first has saved anything; a killed one does not stand in the way."""
+    first = subprocess.Popen(
+        start("train", text, *SMALL, "--epochs", "1000", "--out", "run"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert first.stdout is not None
+        first.stdout.readline()
+        run = (tmp_path / "run" / "run.json").read_bytes()
+        for last in (False, True):
+            while last and not (tmp_path / "run" / "last.safetensors").exists():
+                assert first.poll() is None
+                time.sleep(0.02)
+            arguments = ["--resume", "run"] if last else [text, *SMALL, "--out", "run"]
+            second = here("train", *arguments)
+            assert second.exit_code == 1
+            assert second.stderr.startswith("error: another process is training in run: wait for it or stop it")
+            assert (tmp_path / "run" / "run.json").read_bytes() == run
+    finally:
+        first.kill()
+        first.communicate()
+    checkpoint.read(tmp_path / "run" / "last.safetensors").build()
+    with _locked(tmp_path / "run"):
+        pass
+
+
+def workers(launcher: int) -> dict[str, int]:
+    """The processes that torchrun has started, by rank."""
+    found = {}
+    for task in Path(f"/proc/{launcher}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            rank = next((each[5:].decode() for each in variables if each.startswith(b"RANK=")), None)
+            if rank is not None:
+                found[rank] = int(child)
+    return found
+
+
+@pytest.mark.parametrize("attack", ["kill 0", "kill 1", "terminate"])
+def test_two_processes_of_which_one_dies(text: Path, tmp_path: Path, attack: str) -> None:
+    """torchrun ends the other one, and the checkpoint can be resumed."""
+    arguments = ["train", str(text), *SMALL, "--epochs", "30", "--save-every", "10", "--out", "run"]
+    launcher = subprocess.Popen(
+        start(*arguments, processes=2), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        while not (tmp_path / "run" / "last.safetensors").exists():
+            assert launcher.poll() is None
+            time.sleep(0.02)
+        running = workers(launcher.pid)
+        assert running.keys() == {"0", "1"}
+        if attack == "terminate":
+            launcher.terminate()
+        else:
+            os.kill(running[attack[-1]], signal.SIGKILL)
+        output, _ = launcher.communicate(timeout=120)
+    finally:
+        launcher.kill()
+    assert launcher.returncode != 0
+    assert not any(Path(f"/proc/{each}").exists() for each in running.values())
+    saved = checkpoint.read(tmp_path / "run" / "last.safetensors")
+    saved.build()
+    assert saved.progress["step"] > 0
+    if attack == "terminate":
+        assert f"stopped by SIGTERM at step {saved.progress['step']}, saved" in output
+    trainer = Trainer(
+        TrainConfig.from_json(saved.progress["config"]), load(str(text)), tmp_path / "run",
+        Processes(0, 1, torch.device("cpu")),
+    )  # fmt: skip
+    trainer.restore(saved)
+    trainer.on_step = lambda step: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Interrupted):  # nothing is in the way: it trains two more steps
+        trainer.run()
+    assert trainer.step == saved.progress["step"] + 2

@@ -1,12 +1,14 @@
 """Loading a user's own files: what is read, how it is split, and the error message for each mistake."""
 
 import lzma
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vcdeploy.corpora import Corpus, load
+from vcdeploy.corpora import Corpus, files, load
 from vcdeploy.errors import VcdeployError
 from vcdeploy.vocabulary import Vocabulary
 
@@ -197,3 +199,56 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(VcdeployError, match=r"own.txt cannot be read: Permission denied"):
         load(str(path))
+
+
+def test_a_device_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST", 8 << 20)
+    for device in ("/dev/zero", "/dev/urandom"):
+        with pytest.raises(VcdeployError, match=f"{device} holds more than 8 MiB of text"):
+            load(device)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_pipe_is_read_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write() -> None:
+        with pipe.open("w") as file:
+            try:
+                file.write(LINES)
+                while not ends:
+                    file.write(LINES)
+            except BrokenPipeError:
+                file.detach()  # its buffer cannot be written any more
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        if ends:
+            assert "".join(texts(load(str(pipe))).values()) == LINES
+        else:
+            with pytest.raises(VcdeployError, match="holds more than 1 MiB of text"):
+                load(str(pipe))
+    finally:
+        writer.join()
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """200 archives one after another, 64 MiB each: 12.5 GiB of letters in less than 2 MB, with the real limit."""
+    import resource
+
+    path = tmp_path / "bomb.txt.xz"
+    path.write_bytes(lzma.compress(b"a" * (64 << 20), preset=0) * 200)
+    assert path.stat().st_size < 2 << 20
+    with pytest.raises(VcdeployError, match=r"bomb.txt.xz holds more than 1,024 MiB of text"):
+        load(str(path))
+    # The limit, once, in a buffer that grows by an eighth at most, and what the tests needed before.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < (4 << 30) // 1024
+
+
+def test_archives_one_after_another_are_one_text(tmp_path: Path) -> None:
+    path = tmp_path / "two.txt.xz"
+    path.write_bytes(lzma.compress(LINES[:1000].encode()) + lzma.compress(LINES[1000:].encode()))
+    assert "".join(texts(load(str(path))).values()) == LINES

@@ -1,5 +1,6 @@
 """The training loop: it learns, resumes bit for bit, saves when interrupted, and loses no data."""
 
+import errno
 import json
 import math
 import os
@@ -172,6 +173,24 @@ def test_signals_save_first_and_are_given_back(make_trainer: MakeTrainer, number
     assert signal.getsignal(number) is before
 
 
+def test_a_second_signal_stops_at_once_and_harms_nothing(make_trainer: MakeTrainer) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    trainer = make_trainer(save_every=5)
+
+    def twice(step: int) -> None:
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    trainer.on_step = twice
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert checkpoint.read(trainer.folder / "last.safetensors").progress["step"] == 5
+    assert signal.getsignal(signal.SIGINT) is before
+    with make_trainer().locked():  # the folder is free again
+        pass
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(make_trainer: MakeTrainer) -> None:
     trainer = make_trainer(save_every=5)
 
@@ -296,3 +315,129 @@ def test_training_meets_what_it_may_spend_and_varies(make_trainer: MakeTrainer, 
     else:
         assert last["m"] == pytest.approx(0.3, rel=0.02)
     assert last["m_spread"] > 0.05
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+
+
+def refuse(make: MakeTrainer, monkeypatch: pytest.MonkeyPatch, what: str, **settings: Any) -> None:
+    """Run a trainer in "parts" that cannot write `what` after some steps."""
+    trainer = make("parts", **settings)
+    if what == "best":
+        real = checkpoint.write
+
+        def write(path: Path, *rest: Any, **more: Any) -> None:
+            if path.name == "best.safetensors":
+                raise FULL
+            real(path, *rest, **more)
+
+        monkeypatch.setattr(checkpoint, "write", write)
+    else:
+
+        def on_row(row: dict[str, Any]) -> None:
+            if row["split"] == what and row["step"] > LOG_EVERY:
+                raise FULL
+
+        trainer.on_row = on_row
+    with pytest.raises(VcdeployError, match=r"could not write somewhere: No space left .* continue with --resume"):
+        trainer.run()
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("what", ["step", "train", "valid", "best"])
+def test_a_run_on_a_full_disk_resumes_with_the_same_bits(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    settings = {"epochs": 1.0, "budget": 0.9, "unit": "vcrnn", "dropout": 0.1}
+    whole = make_trainer("whole", **settings)
+    whole.run()
+    refuse(make_trainer, monkeypatch, what, **settings)
+    second = make_trainer("parts", **settings)
+    second.restore(checkpoint.read(second.folder / "last.safetensors"))
+    assert second.unfinished
+    second.run()
+    for name in ("last", "best"):
+        one, other = (checkpoint.read(each.folder / f"{name}.safetensors") for each in (whole, second))
+        assert one.progress["step"] == other.progress["step"]
+        assert one.progress["best"] == other.progress["best"]
+        assert one.config == other.config
+        assert all(torch.equal(other.model[weight], wanted) for weight, wanted in one.model.items())
+    for split in ("step", "train", "valid"):
+        logged = [
+            [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in rows(each, split)]
+            for each in (whole, second)
+        ]
+        assert logged[0] == logged[1]
+
+
+def test_what_is_rescued_can_be_resumed(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`best` is the first file that does not fit, but only `last` can be resumed."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+
+    def full(path: Path, content: bytes) -> None:
+        raise FULL
+
+    trainer = make_trainer(epochs=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_atomically", full)
+        with pytest.raises(VcdeployError, match=r"saved as .*-last.safetensors: free some space, move it to .*last"):
+            trainer.run()
+    (rescued,) = elsewhere.iterdir()
+    rescued.rename(trainer.folder / "last.safetensors")
+    again = make_trainer(epochs=0.5)
+    again.restore(checkpoint.read(again.folder / "last.safetensors"))
+    again.run()
+    assert checkpoint.read(again.folder / "best.safetensors").progress["step"] == again.total
+    assert len(rows(again, "valid")) == 1
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b'{"step": 50, "spl',
+        b"\0" * 100,
+        b'{"step": 50, "split": "step"}',
+        b"[1]\n",
+        b"5\n",
+        b'{"step": "x"}\n',
+        b"\xff\n",
+    ],
+)
+def test_the_last_line_of_the_metrics_may_be_partial(make_trainer: MakeTrainer, tail: bytes) -> None:
+    trainer = make_trainer(epochs=1.0, save_every=60)
+
+    def die(step: int) -> None:
+        if step == 70:
+            raise RuntimeError("power cut")
+
+    trainer.on_step = die
+    with pytest.raises(RuntimeError, match="power cut"):
+        trainer.run()
+    with open(trainer.folder / "metrics.jsonl", "ab") as file:
+        file.write(tail)
+    again = make_trainer(epochs=1.0, save_every=60)
+    again.restore(checkpoint.read(again.folder / "last.safetensors"))
+    again.run()
+    steps = [row["step"] for row in rows(again, "step")]
+    assert steps == [*range(LOG_EVERY, again.total + 1, LOG_EVERY), *([again.total] if again.total % LOG_EVERY else [])]
+
+
+def test_a_second_trainer_is_refused(make_trainer: MakeTrainer) -> None:
+    first, second = make_trainer(epochs=0.1), make_trainer(epochs=0.1)
+    with first.locked(), pytest.raises(VcdeployError, match=r"another process is training in .*run: wait for it"):
+        second.run()
+    assert not (first.folder / "metrics.jsonl").exists()
+    second.run()
+    assert os.listdir(first.folder).count("last.safetensors") == 1
+
+
+@pytest.mark.parametrize("lr", [1e3, 1e30])
+def test_a_loss_that_starts_to_rise_at_once_stops_the_run(make_trainer: MakeTrainer, lr: float) -> None:
+    trainer = make_trainer(lr=lr, warmup=0, epochs=0.2)
+    with pytest.raises(VcdeployError, match=r"training diverged|the loss is (nan|inf)"):
+        trainer.run()
+    assert not (trainer.folder / "last.safetensors").exists()
