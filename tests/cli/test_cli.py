@@ -172,3 +172,75 @@ def test_options_of_a_command_complete(shell: str, name: str) -> None:
     assert command is not None
     long = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
     assert long | {"--help"} <= set(completions(shell, ["vcdeploy", name, "--"]))
+
+
+@pytest.mark.parametrize(("kind", "code"), [("VcdeployError", 1), ("BadValue", 2), ("NoGpu", 3)])
+def test_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, code: int) -> None:
+    add_command(monkeypatch, tmp_path, f"from vcdeploy.errors import {kind}; raise {kind}('no')")
+    result = CliRunner().invoke(cli.main, ["added"])
+    assert (result.exit_code, result.stderr) == (code, "error: no\n")
+
+
+@pytest.mark.parametrize("source", ["raise MemoryError", "raise RuntimeError('CPU: cannot allocate memory: 9 GB')"])
+def test_too_little_memory_is_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> None:
+    add_command(monkeypatch, tmp_path, source)
+    result = CliRunner().invoke(cli.main, ["added"])
+    assert result.exit_code == 1 and "there is not enough memory" in result.stderr
+    add_command(monkeypatch, tmp_path, "raise RuntimeError('a bug')")
+    assert isinstance(CliRunner().invoke(cli.main, ["added"]).exception, RuntimeError)
+
+
+def all_commands(command: click.Command, name: str) -> list[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        return [(name, command)]
+    context = click.Context(command)
+    inner = ((each, command.get_command(context, each)) for each in command.list_commands(context))
+    return [found for each, it in inner if it is not None for found in all_commands(it, f"{name} {each}")]
+
+
+def test_threads_seeds_and_batches_have_the_same_limits_everywhere() -> None:
+    found = {"--threads": 0, "--seed": 0, "--batch": 0}
+    for name, command in all_commands(cli.main, "vcdeploy"):
+        for option in command.params:
+            flag = option.opts[0]
+            if flag in found and not (flag == "--batch" and name.endswith((" train", " export"))):
+                limits = {"--threads": (1, 256), "--seed": (0, 2**63 - 1), "--batch": (1, 4096)}[flag]
+                assert isinstance(option.type, click.IntRange), (name, flag)
+                assert (option.type.min, option.type.max) == limits, (name, flag)
+                found[flag] += 1
+    assert found["--threads"] >= 7 and found["--seed"] >= 5 and found["--batch"] >= 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sample", "--threads", "0"], ["sample", "--seed", "-1"], ["sample", "--temperature", "nan"],
+        ["sample", "--meter", "6/8"], ["trace", "--text", "\u2603"], ["eval", "--batch", "99999999"],
+        ["export", "--batch", "1:1:4"], ["export", "--opset", "99"], ["bench", "--m", "7"],
+        ["train", "--seed", "-1"], ["train", "--dim", "99999999999"],
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_exit_code_2(words: list[str]) -> None:
+    result = CliRunner().invoke(cli.main, words)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("words", [["bench", "--device", "cuda"], ["gpu-check"], ["sample", "--backend", "tensorrt"]])
+def test_a_missing_gpu_is_exit_code_3(words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import stand_in
+
+    stand_in.uninstall(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli.main, words).exit_code == 3
+
+
+def test_commands_to_install_name_packages_on_the_index() -> None:
+    """vcdeploy itself is on none; the others are the ones pyproject.toml declares, which `make` installs from there."""
+    from vcdeploy import extras
+
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    for module in extras.EXTRAS:
+        command, *packages = extras.install_command(module).split(' "')
+        assert command == "pip install" and packages
+        assert all(f'"{each}' in project and "vcdeploy" not in each for each in packages)

@@ -178,8 +178,8 @@ def test_a_failed_check_is_exit_code_1_and_writes_nothing(folder: Path, tmp_path
 
 def test_an_existing_file_is_replaced_only_with_force(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"mine")
-    for options in (["-o", tmp_path / "model.onnx"], ["--bundle", tmp_path]):
-        result = run(folder, *options)
+    for option, path in (("-o", tmp_path / "model.onnx"), ("--bundle", tmp_path)):
+        result = run(folder, option, path)
         assert result.exit_code == 1
         assert f"{tmp_path / 'model.onnx'} exists: replace it with --force" in result.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
