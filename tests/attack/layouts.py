@@ -1,4 +1,4 @@
-"""Attack the ops with strides: every unit, type and layout through opcheck, torch.export, torch.compile and AOTInductor.
+"""Attack the ops with strides: every unit, type and layout by opcheck, torch.export, torch.compile and AOTInductor.
 
     python tests/attack/layouts.py [--count N]
 
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "kernels")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from cases import EPSILON, GATES
-from test_layouts import DTYPES, LAYOUTS, Several, exported, inputs_of, with_gradients
+from kernels.test_layouts import DTYPES, LAYOUTS, Several, exported, inputs_of, with_gradients
 
 from vcdeploy.kernels import OPS
 

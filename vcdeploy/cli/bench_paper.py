@@ -144,7 +144,6 @@ def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: i
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
     from vcdeploy.bench.paper import results as files
-    from vcdeploy.cli import terminal
     from vcdeploy.cli.bench_options import ended_by_sigterm
 
     for text in texts:

@@ -49,7 +49,6 @@ def report(
     report.html and report.json. Takes about seven minutes; after Ctrl-C, the same command continues.
     """
     from vcdeploy.bench import full, summary
-    from vcdeploy.cli import terminal
 
     old = read_old(compare, threshold)
     try:

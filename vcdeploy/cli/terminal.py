@@ -38,9 +38,11 @@ class Output:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # ASCII, or a file name that is no UTF-8
 
-    def write(self, text: str) -> int:
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    def write(self, text: str | bytes) -> int:
+        if isinstance(text, bytes):
+            if not text:  # click's test for a binary stream
+                raise TypeError("write() argument must be str, not bytes")
+            text = text.decode(errors="backslashreplace")  # click's completion scripts
         return self.write_own(visible(text) if self._filtered else text)
 
     def write_own(self, text: str) -> int:
