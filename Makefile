@@ -19,15 +19,15 @@ setup: $(INSTALLED)  ## create .venv: the package (editable) and everything need
 $(RUNNABLE): LOCK := run
 $(INSTALLED): LOCK := test
 
-# Every package is pinned, and its file checked against the hashes in locks/. PyTorch's CUDA build needs more packages than
-# the one for CPUs; which one was installed depends on the package index. Without build isolation nothing else is
-# downloaded, and compiled objects can be reused by the next build.
+# Every package is pinned, and its file checked against the hashes in locks/. PyTorch is the build for CPUs if the package
+# index has it, else the one with CUDA. Without build isolation nothing else is downloaded, and compiled objects can be
+# reused by the next build.
 $(RUNNABLE) $(INSTALLED): pyproject.toml $(wildcard locks/*.txt) $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time this takes a few minutes."
 	$(BIN)/python -m pip install $(LOCKED) -r locks/$(LOCK).txt
-	@if $(BIN)/python -m pip check | grep -q '^torch .* requires'; then \
-		$(BIN)/python -m pip install $(LOCKED) -r locks/cuda.txt; fi
+	$(if $(filter test,$(LOCK)),$(BIN)/python -m pip install $(LOCKED) -r locks/cpu.txt 2> /dev/null || \
+		$(BIN)/python -m pip install $(LOCKED) -r locks/cuda.txt)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(RUNNABLE) $@
 

@@ -1,11 +1,11 @@
 """Write the lock files: every package of `make demo` and `make test`, pinned, with the hashes of its files.
 
-`make lock` runs it; it needs uv. The versions are those of constraints.txt. Hashes of an unchanged version are kept,
-and those of the wheels named as arguments are added: builds that the package index does not have, such as PyTorch for
-CPUs.
+`make lock` runs it; it needs uv. The versions are those of constraints.txt.
 
-run.txt has the packages of `make demo`, test.txt those of `make test`, and cuda.txt those that only PyTorch's CUDA
-build needs, which `make test` installs if that build was found.
+run.txt has the packages of `make demo`, test.txt those of `make test` without PyTorch. PyTorch has two builds: cpu.txt
+has the one for CPUs, which most package indexes lack; its wheels are named as arguments, and their hashes are kept until
+the version changes. cuda.txt has the one with CUDA, and the packages that only it needs. `make test` installs the first
+of the two that the index has.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ ROOT = FOLDER.parent
 OLDEST = "3.10"  # of pyproject.toml
 BUILD = ("cmake", "nanobind", "ninja", "scikit-build-core")
 EXTRAS = {"run": ("cpu", "music"), "test": ("train", "cpu", "music", "plots", "dev")}
-CUDA = ("nvidia-", "cuda-toolkit==", "triton==")
+CUDA = ("torch==", "nvidia-", "cuda-toolkit==", "triton==")
 HEADER = "# Written by `make lock`: versions and hashes of every package. See CONTRIBUTING.md.\n"
 
 Lock = dict[str, list[str]]  # "name==version ; marker" -> hashes
@@ -76,18 +76,18 @@ def update(wheels: list[Path]) -> None:
         for name, extras in EXTRAS.items():
             found[name] = compile_lock(extras, relaxed)
     found["cuda"] = {name: found["test"].pop(name) for name in list(found["test"]) if name.startswith(CUDA)}
-    extra: dict[str, set[str]] = {}
+    (torch,) = (pin(each) for each in found["cuda"] if each.startswith("torch=="))
+    file = FOLDER / "cpu.txt"
+    builds = {
+        name: set(hashes) for name, hashes in read(file.read_text(encoding="utf-8") if file.exists() else "").items()
+    }
     for wheel in wheels:
         name, version = wheel.name.split("-")[:2]
-        pinned = f"{name.replace('_', '-').lower()}=={version.partition('+')[0]}"
-        extra.setdefault(pinned, set()).add(f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        builds.setdefault(f"{name}=={version}", set()).add(f"sha256:{digest}")
+    found["cpu"] = {name: sorted(builds[name]) for name in builds if name.partition("+")[0] == torch}
     for name, lock in found.items():
-        file = FOLDER / f"{name}.txt"
-        before = read(file.read_text(encoding="utf-8")) if file.exists() else {}
-        for requirement, hashes in lock.items():
-            kept = {each for old in before if pin(old) == pin(requirement) for each in before[old]}
-            lock[requirement] = sorted({*hashes, *kept, *extra.get(pin(requirement), ())})
-        file.write_text(write(lock), encoding="utf-8")
+        (FOLDER / f"{name}.txt").write_text(write(lock), encoding="utf-8")
 
 
 if __name__ == "__main__":

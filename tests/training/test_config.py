@@ -9,7 +9,7 @@ from vcdeploy.training.config import TrainConfig
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"dim": 0}, "--dim must be at least 1, not 0"),
+        ({"dim": 0}, "--dim must be from 1 to 16384, not 0"),
         ({"target": 1.5}, "--target must be between 0 and 1, not 1.5"),
         ({"budget": 1.0}, "--budget must be between 0 and 1, not 1.0"),
         ({"buffer": 4}, "--buffer must be 0, 8 or 24, not 4"),
