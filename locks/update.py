@@ -3,9 +3,9 @@
 `make lock` runs it; it needs uv. The versions are those of constraints.txt.
 
 run.txt has the packages of `make demo`, test.txt those of `make test` without PyTorch. PyTorch has two builds: cpu.txt
-has the one for CPUs, which most package indexes lack; its wheels are named as arguments, and their hashes are kept until
-the version changes. cuda.txt has the one with CUDA, and the packages that only it needs. `make test` installs the first
-of the two that the index has.
+has the one for CPUs, which most package indexes lack; its wheels are named as arguments, and their hashes are kept
+until the version changes. cuda.txt has the one with CUDA, and the packages that only it needs. `make test` installs the
+first of the two that the index has.
 """
 
 import hashlib
