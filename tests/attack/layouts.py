@@ -1,9 +1,11 @@
-"""Attack the ops with strides: every unit, type and layout by opcheck, torch.export, torch.compile and AOTInductor.
+"""Attack the ops with strides: every unit, type and layout in opcheck, torch.export, torch.compile and AOTInductor.
 
     python tests/attack/layouts.py [--count N]
 
 --count limits the cases per attack; all of them take a few minutes. Exits with 1 if a result differs from eager mode.
 """
+
+# ruff: noqa: E402
 
 import argparse
 import sys
@@ -13,11 +15,12 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+# First, so that `layouts` is not this file.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from cases import EPSILON, GATES
-from kernels.test_layouts import DTYPES, LAYOUTS, Several, exported, inputs_of, with_gradients
+from layouts import DTYPES, LAYOUTS, Several, exported, inputs_of, with_gradients
 
 from vcdeploy.kernels import OPS
 

@@ -70,7 +70,7 @@ def check(saved: Checkpoint, trainer: Trainer) -> None:
     _require(saved.vocab == trainer.corpus.vocab, "its vocabulary is not that of the corpus")
     if trainer.objective:
         _check_objective(progress.get("objective"), trainer.objective)
-    _check_weights(saved.model, trainer.model.state_dict())
+    _check_weights(saved.model, dict(trainer.model.named_parameters()))
     _check_training(saved.training, trainer, step)
 
 
