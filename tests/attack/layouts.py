@@ -5,8 +5,6 @@
 --count limits the cases per attack; all of them take a few minutes. Exits with 1 if a result differs from eager mode.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import sys
 import tempfile
