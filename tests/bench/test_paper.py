@@ -361,7 +361,7 @@ def test_a_figure_of_m_over_a_text(
     assert "## Two texts" in (page := Path("docs/results/paper/machine/tiny.md").read_text())
     assert "![m over a text](traces/figure0.png)" in page and "Models of seed 0; " in page
     result = here("trace", "figure9")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no figure 'figure9' to trace: choose from figure2, figure3, figure5, figure0" in result.output
 
 

@@ -173,7 +173,7 @@ def test_a_named_backend_runs_or_is_an_error(vcgru: tuple[Path, Path], monkeypat
         load(vcgru[1], "cuda")
     with pytest.raises(VcdeployError, match="no precision 'fp8'"):
         load(vcgru[1], precision="fp8")
-    with pytest.raises(VcdeployError, match="threads must be at least 1, not 0"):
+    with pytest.raises(VcdeployError, match="threads must be from 1 to 256, not 0"):
         load(vcgru[1], threads=0)
 
 

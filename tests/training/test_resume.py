@@ -23,7 +23,7 @@ def test_no_crafted_state_is_resumed(run: files.Run) -> None:
     [
         ("step = -5", "its step is -5, not 0 to"),
         ("best = 'x'", "its best evaluation is 'x', not three numbers"),
-        ("config.dim = 1000000000", "its model has dim 8, its settings 1000000000"),
+        ("config.dim = 1000000000", "--dim must be from 1 to 16384, not 1000000000"),
         ("objective.steering.lifts = -5", "lifts of its budget is -5"),
         ("training.rng all ones", "rng is not a random state"),
         ("training.adam.output.bias.exp_avg_sq negative", "exp_avg_sq is negative"),
