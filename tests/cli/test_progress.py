@@ -32,7 +32,7 @@ def test_a_short_command_has_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_terminal_gets_a_status_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=60)
-    monkeypatch.setattr(module.terminal, "console", lambda **_: terminal)
+    monkeypatch.setattr("vcdeploy.cli.terminal.console", lambda **_: terminal)
     with module.progress("bench") as tell:
         tell("part [1/2]")
         terminal.print("")  # draws the status again

@@ -134,7 +134,7 @@ def _check_training(tensors: Mapping[str, Tensor], trainer: Trainer, step: int) 
     _require(rng.shape[1] == len(torch.get_rng_state()), f"rng is {list(rng.shape)}")
     try:
         for each in rng:
-            torch.Generator().set_state(each)
+            torch.Generator().set_state(each.clone())  # set_state crashes on a tensor that is not aligned
     except RuntimeError as error:
         _require(False, f"rng is not a random state ({error})")
 
