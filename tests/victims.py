@@ -191,7 +191,7 @@ def _warm_up(train: list[str], folder: Path, export: bool) -> None:
     from vcdeploy.cli import main
 
     commands = [[*train, "--out", str(folder)], ["sample", str(folder), "--length", "5"]]
-    commands += [["export", str(folder), "-o", str(folder / "out.onnx")]] if export else []
+    commands += [["export", "--force", str(folder), "-o", str(folder / "out.onnx")]] if export else []
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for each in commands:
             main(each, prog_name="vcdeploy", standalone_mode=False)
@@ -228,8 +228,8 @@ def victims(*names: str) -> Iterator[list[Victim]]:
             "train": Victim("train", train._arguments, None, final),
             "resume": Victim("train --resume", lambda f: ["train", "--resume", str(f / "run"), "--sample", "0"],
                              root / "stopped", final),
-            "export": Victim("export", lambda f: ["export", model, "-o", str(f / "out.onnx")], None, b""),
-            "bundle": Victim("export --bundle", lambda f: ["export", model, "--bundle", str(f / "bundle")], None, b""),
+            "export": Victim("export", "--force", lambda f: ["export", model, "-o", str(f / "out.onnx")], None, b""),
+            "bundle": Victim("export --bundle", lambda f: ["export", "--force", model, "--bundle", str(f / "bundle")], None, b""),
             "sample": Victim("sample", lambda f: ["sample", model, "--length", "40", "-o", str(f / "out.txt")],
                              root / "old", b""),
         }  # fmt: skip
