@@ -222,14 +222,15 @@ def victims(*names: str) -> Iterator[list[Victim]]:
             assert (folder / "run" / "last.safetensors").exists() and (folder / "run" / "best.safetensors").exists()
             shutil.copytree(folder, root / "stopped")
         model = str(root / "finished" / "run")
+        again = ["export", model, "--force"]  # what an attack left there may be replaced
         (root / "old").mkdir()
         (root / "old" / "out.txt").write_text("old\n")
         made = {
             "train": Victim("train", train._arguments, None, final),
             "resume": Victim("train --resume", lambda f: ["train", "--resume", str(f / "run"), "--sample", "0"],
                              root / "stopped", final),
-            "export": Victim("export", "--force", lambda f: ["export", model, "-o", str(f / "out.onnx")], None, b""),
-            "bundle": Victim("export --bundle", lambda f: ["export", "--force", model, "--bundle", str(f / "bundle")], None, b""),
+            "export": Victim("export", lambda f: [*again, "-o", str(f / "out.onnx")], None, b""),
+            "bundle": Victim("export --bundle", lambda f: [*again, "--bundle", str(f / "bundle")], None, b""),
             "sample": Victim("sample", lambda f: ["sample", model, "--length", "40", "-o", str(f / "out.txt")],
                              root / "old", b""),
         }  # fmt: skip
