@@ -71,8 +71,11 @@ def test_a_device_is_written_into(tmp_path: Path) -> None:
     assert Path("/dev/full").is_char_device()
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("name", ["link", "chain", "/dev/fd/1", "/proc/self/fd/1"])
 def test_standard_output_is_written_into_where_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to("/proc/self/fd/1")  # as /dev/stdout is, which a mistake would replace
+    (tmp_path / "chain").symlink_to("link")
+    name = str(tmp_path / name)  # an absolute name stays as it is
     code = (
         "import os, sys; from pathlib import Path; from vcdeploy.files import write_atomically\n"
         "os.write(1, b'before '); write_atomically(Path(sys.argv[1]), b'tune'); os.write(1, b' after')"
