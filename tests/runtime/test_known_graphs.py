@@ -55,8 +55,7 @@ def test_the_messages_are_those_onnx_writes(unit: str, precision: str) -> None:
 
 def test_messages_by_hand_are_those_of_onnx_helper() -> None:
     attributes: dict[str, Any] = {"f": 0.3, "i": -7, "s": "é", "ints": [3, -1]}
-    encoded = [wire.attribute(key, attributes[key]) for key in sorted(attributes)]
-    made = wire.node("Op", ["a", "", "b"], ["y"], "n", "d", encoded)
+    made = wire.node(wire.Node("Op", ["a", "", "b"], ["y"], attributes, "n", "d"))
     assert made == helper.make_node("Op", ["a", "", "b"], ["y"], "n", domain="d", **attributes).SerializeToString()
     for array in (np.float32(0.5), np.arange(3), np.zeros((2, 0)), np.array([[1.5]])):
         assert wire.tensor(np.asarray(array)) == onnx.numpy_helper.from_array(np.asarray(array)).SerializeToString()

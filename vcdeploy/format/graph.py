@@ -1,7 +1,6 @@
 """Writes the graph of an exported model: one self-contained ONNX file (docs/design.md, section 2)."""
 
 import json
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import onnx
@@ -93,23 +92,29 @@ def assemble(
     return seal(model)
 
 
-def _initializers(config: dict[str, Any], parameters: dict[str, Array], parts: Structure) -> Iterator[TensorProto]:
-    for name, array in _arrays(config["unit"], config["layers"], parameters):
-        for stored, values in packed(name, array, config["precision"]):
-            kind, little = parts.initializers[stored].kind, values.astype(values.dtype.newbyteorder("<"), copy=False)
-            yield TensorProto(dims=values.shape, data_type=kind, name=stored, raw_data=little.tobytes())
+def _initializers(config: dict[str, Any], parameters: dict[str, Array], parts: Structure) -> list[TensorProto]:
+    stored = []
+    for name, array in _arrays(config["unit"], config["layers"], parameters).items():
+        stored += packed(name, array, config["precision"])
+    return [
+        TensorProto(
+            dims=values.shape,
+            data_type=parts.initializers[name].kind,
+            name=name,
+            raw_data=values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes(),
+        )
+        for name, values in stored
+    ]
 
 
-def _arrays(unit: str, layers: int, parameters: dict[str, Array]) -> Iterator[tuple[str, Array]]:
+def _arrays(unit: str, layers: int, parameters: dict[str, Array]) -> dict[str, Array]:
     """The weights by their name in the file."""
-    yield "embedding", parameters["embedding.weight"]
+    arrays = {"embedding": parameters["embedding.weight"]}
     for index in range(layers):
         name, source = f"layers.{index}", f"unit.layers.{index}"
         if unit in ORDER:
-            yield f"{name}.W", onnx_gates(unit, parameters[f"{source}.weight_ih_l0"])
-            yield f"{name}.R", onnx_gates(unit, parameters[f"{source}.weight_hh_l0"])
-            continue
-        for part in WEIGHTS:
-            yield f"{name}.{part}", parameters[f"{source}.{part}"]
-    yield "output.weight", parameters["output.weight"]
-    yield "output.bias", parameters["output.bias"]
+            arrays[f"{name}.W"] = onnx_gates(unit, parameters[f"{source}.weight_ih_l0"])
+            arrays[f"{name}.R"] = onnx_gates(unit, parameters[f"{source}.weight_hh_l0"])
+        else:
+            arrays |= {f"{name}.{part}": parameters[f"{source}.{part}"] for part in WEIGHTS}
+    return arrays | {name: parameters[name] for name in ("output.weight", "output.bias")}

@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from vcdeploy.format import wire
+from vcdeploy.format.wire import Graph, Node, Reference
 
 
 class Nodes:
-    """A growing list of nodes, each the bytes of a NodeProto.
+    """A growing list of nodes.
 
     `prefix` keeps the names of nested graphs distinct, as ONNX requires.
     """
 
     def __init__(self, prefix: str = "") -> None:
-        self.nodes: list[bytes] = []
+        self.nodes: list[Node] = []
         self.prefix = prefix
 
     def fresh(self, stem: str) -> str:
@@ -30,8 +31,7 @@ class Nodes:
         self, op: str, *inputs: str, outputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any
     ) -> Sequence[str]:
         """Add a node with several outputs; returns their names."""
-        encoded = (wire.attribute(key, attributes[key]) for key in sorted(attributes))
-        self.nodes.append(wire.node(op, inputs, outputs, name, domain, encoded))
+        self.nodes.append(Node(op, inputs, outputs, attributes, name, domain))
         return outputs
 
     def split(self, value: str, parts: int, axis: int) -> list[str]:
@@ -40,15 +40,16 @@ class Nodes:
         return list(self.add_many("Split", value, outputs=names, axis=axis, num_outputs=parts))
 
     def constant(self, value: ArrayLike, dtype: DTypeLike) -> str:
-        return self.add("Constant", value=wire.constant(value, dtype))
+        return self.add("Constant", value=np.asarray(value, dtype))
+
+    def cast_like(self, value: str, other: str) -> str:
+        return self.add("CastLike", value, other)
 
     def function_attribute(self, name: str, whole: bool = False) -> str:
         """Inside a function: the float (or integer, with `whole`) attribute `name` of the calling node."""
-        output = self.fresh("Constant")
-        place = wire.reference("value_int" if whole else "value_float", name, whole)
-        self.nodes.append(wire.node("Constant", [], [output], "", "", [place]))
-        return output
+        value = Reference(name, whole)
+        return self.add("Constant", value_int=value) if whole else self.add("Constant", value_float=value)
 
-    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> wire.Graph:
-        """A nested graph of these nodes; the types of its inputs and outputs are inferred where it is used."""
-        return wire.graph(self.nodes, name, map(wire.value, inputs), map(wire.value, outputs))
+    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        """A nested graph of these nodes."""
+        return Graph(name, inputs, outputs, self.nodes)

@@ -6,7 +6,7 @@ u, v, b would shift m, which is multiplied by D. int8 has one scale per row: `la
 format/steps.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,22 +99,20 @@ class Weights:
         return self.nodes.add("Mul", wide, scale) if kind == INT8 else wide
 
 
-def packed(name: str, array: Array, precision: str) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The stored arrays of one weight by name, as `Weights.add` declares them; bf16 as its 16 bits."""
+def packed(name: str, array: Array, precision: str) -> list[tuple[str, NDArray[Any]]]:
+    """The stored arrays of one weight and their names, as `Weights.add` declares them; bf16 as its 16 bits."""
     if not np.isfinite(array).all():
         raise VcdeployError(f"the weights {name} hold NaN or infinity: training diverged; export another checkpoint")
     if array.ndim < 2 or precision == "f32":
-        yield name, array
-    elif precision == "f16":
+        return [(name, array)]
+    if precision == "f16":
         if (largest := float(np.abs(array).max())) >= 65520:  # rounds to infinity in f16
             raise VcdeployError(f"the weights {name} reach {largest:.3g}, beyond f16: use --precision bf16")
-        yield name, array.astype(np.float16)
-    elif precision == "bf16":
-        yield name, _bfloat16(array)
-    else:
-        scale = row_scale(array)
-        yield name, np.rint(array / scale).astype(np.int8)
-        yield name + SCALE, scale
+        return [(name, array.astype(np.float16))]
+    if precision == "bf16":
+        return [(name, _bfloat16(array))]
+    scale = row_scale(array)
+    return [(name, np.rint(array / scale).astype(np.int8)), (name + SCALE, scale)]
 
 
 def _bfloat16(array: Array) -> NDArray[np.uint16]:

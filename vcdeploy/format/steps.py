@@ -33,17 +33,15 @@ class Scheduler:
     @classmethod
     def prepare(cls, nodes: Nodes, u: str, v: str, b: str, sharpness: str, epsilon: str) -> "Scheduler":
         """Cast everything to the float type of u, so that one function serves float32 and float64."""
-
-        def like(value: str) -> str:
-            return nodes.add("CastLike", value, u)
-
         size = nodes.add("Squeeze", nodes.add("Shape", u))
         first = nodes.constant(1, np.int64)
         index = nodes.add("Range", first, nodes.add("Add", size, first), first)
-        zero, one = like(nodes.constant(0, np.float32)), like(nodes.constant(1, np.float32))
-        epsilon = like(epsilon)
+        zero = nodes.cast_like(nodes.constant(0, np.float32), u)
+        one = nodes.cast_like(nodes.constant(1, np.float32), u)
+        epsilon = nodes.cast_like(epsilon, u)
         upper = nodes.add("Sub", one, epsilon)
-        return cls(u, v, b, like(size), like(index), like(sharpness), epsilon, upper, zero, one)
+        dim, places = nodes.cast_like(size, u), nodes.cast_like(index, u)
+        return cls(u, v, b, dim, places, nodes.cast_like(sharpness, u), epsilon, upper, zero, one)
 
     def update_fraction(self, nodes: Nodes, x: str, h: str, int8: "Int8 | None" = None) -> str:
         """m [B] = sigmoid(u·h + v·x + b)"""

@@ -70,7 +70,7 @@ def structure(config: Mapping[str, Any], symbols: int, opset: int) -> Structure:
     rows = len(states)
     body = is_variable(unit) and not config.get("bucketed")
     return Structure(
-        nodes.nodes,
+        [wire.node(each) for each in nodes.nodes],
         weights.initializers,
         [wire.value("tokens", ["T", "B"], wire.INT64), wire.value("state", [rows, "B", D])],
         [

@@ -5,8 +5,8 @@ Encoding: https://protobuf.dev/programming-guides/encoding. Field numbers: onnx.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,34 @@ FLOAT, INT64, DOUBLE = 1, 7, 11  # of onnx.TensorProto.DataType
 TYPES = {"float32": FLOAT, "int64": INT64, "float64": DOUBLE}
 
 
-class Tensor(bytes):
-    """A TensorProto, as an attribute's value."""
+class Reference(NamedTuple):
+    """Inside a function: the float (or integer, if `whole`) attribute `name` of the calling node."""
+
+    name: str
+    whole: bool
 
 
-class Graph(bytes):
-    """A GraphProto, as an attribute's value."""
+class Graph(NamedTuple):
+    """A nested graph; the types of its inputs and outputs are inferred where it is used."""
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    nodes: Sequence["Node"]
+
+
+Attribute: TypeAlias = "float | int | str | Sequence[int] | NDArray[Any] | Reference | Graph"
+
+
+class Node(NamedTuple):
+    """A node of a graph. domain: empty for standard ops."""
+
+    op: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Attribute]
+    name: str = ""
+    domain: str = ""
 
 
 def varint(value: int) -> bytes:
@@ -51,18 +73,21 @@ def parts(field: int, contents: Iterable[bytes | str]) -> bytes:
     return b"".join(part(field, each) for each in contents)
 
 
-def tensor(array: NDArray[Any]) -> Tensor:
+def tensor(array: NDArray[Any]) -> bytes:
+    """A TensorProto."""
     dims = b"".join(whole(1, size) for size in array.shape)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return Tensor(dims + whole(2, TYPES[array.dtype.name]) + part(9, little.tobytes()))
+    return dims + whole(2, TYPES[array.dtype.name]) + part(9, little.tobytes())
 
 
-def attribute(name: str, value: float | int | str | Sequence[int] | Tensor | Graph) -> bytes:
+def attribute(name: str, value: Attribute) -> bytes:
     """An AttributeProto; its type follows from that of the value."""
-    if isinstance(value, Tensor):
-        content, kind = part(5, value), 4
+    if isinstance(value, Reference):
+        return part(1, name) + whole(20, 2 if value.whole else 1) + part(21, value.name)
+    if isinstance(value, np.ndarray):
+        content, kind = part(5, tensor(value)), 4
     elif isinstance(value, Graph):
-        content, kind = part(6, value), 5
+        content, kind = part(6, graph(value)), 5
     elif isinstance(value, str):
         content, kind = part(4, value), 3
     elif isinstance(value, float):
@@ -74,18 +99,12 @@ def attribute(name: str, value: float | int | str | Sequence[int] | Tensor | Gra
     return part(1, name) + content + whole(20, kind)
 
 
-def reference(place: str, name: str, whole_number: bool) -> bytes:
-    """Inside a function, an AttributeProto that takes its value from the attribute `name` of the calling node."""
-    return part(1, place) + whole(20, 2 if whole_number else 1) + part(21, name)
-
-
-def node(
-    op: str, inputs: Iterable[str], outputs: Iterable[str], name: str, domain: str, attributes: Iterable[bytes]
-) -> bytes:
-    """A NodeProto."""
-    named = part(3, name) if name else b""
-    ending = part(7, domain) if domain else b""
-    return parts(1, inputs) + parts(2, outputs) + named + part(4, op) + parts(5, attributes) + ending
+def node(node: Node) -> bytes:
+    """A NodeProto; its attributes are sorted by name."""
+    attributes = (attribute(key, node.attributes[key]) for key in sorted(node.attributes))
+    name = part(3, node.name) if node.name else b""
+    domain = part(7, node.domain) if node.domain else b""
+    return parts(1, node.inputs) + parts(2, node.outputs) + name + part(4, node.op) + parts(5, attributes) + domain
 
 
 def value(name: str, shape: Sequence[int | str] | None = None, kind: int = FLOAT) -> bytes:
@@ -96,9 +115,10 @@ def value(name: str, shape: Sequence[int | str] | None = None, kind: int = FLOAT
     return part(1, name) + part(2, part(1, whole(1, kind) + part(2, parts(1, sizes))))
 
 
-def graph(nodes: Iterable[bytes], name: str, inputs: Iterable[bytes], outputs: Iterable[bytes]) -> Graph:
+def graph(graph: Graph) -> bytes:
     """A GraphProto without initializers."""
-    return Graph(parts(1, nodes) + part(2, name) + parts(11, inputs) + parts(12, outputs))
+    inputs, outputs = map(value, graph.inputs), map(value, graph.outputs)
+    return parts(1, map(node, graph.nodes)) + part(2, graph.name) + parts(11, inputs) + parts(12, outputs)
 
 
 def function(
@@ -106,17 +126,14 @@ def function(
     name: str,
     inputs: Iterable[str],
     outputs: Iterable[str],
-    nodes: Iterable[bytes],
+    nodes: Iterable[Node],
     opset: int,
     attributes: Iterable[str],
-    defaults: Iterable[bytes],
+    defaults: Mapping[str, Attribute],
     doc: str,
 ) -> bytes:
-    """A FunctionProto. defaults: attributes with a default value."""
+    """A FunctionProto. attributes: those without a default value."""
     head = part(1, name) + parts(4, inputs) + parts(5, outputs) + parts(6, attributes)
     imports = part(9, part(1, "") + whole(2, opset))
-    return head + parts(7, nodes) + part(8, doc) + imports + part(10, domain) + parts(11, defaults)
-
-
-def constant(number: Any, dtype: Any) -> Tensor:
-    return tensor(np.asarray(number, dtype))
+    preset = (attribute(key, default) for key, default in defaults.items())
+    return head + parts(7, map(node, nodes)) + part(8, doc) + imports + part(10, domain) + parts(11, preset)
