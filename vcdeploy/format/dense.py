@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from vcdeploy.format.nodes import Nodes
-from vcdeploy.format.precision import Array, Weights
+from vcdeploy.format.nodes import Nodes, Weights
+from vcdeploy.format.precision import Array
 
 ORDER = {"rnn": [0], "gru": [1, 0, 2], "lstm": [0, 3, 1, 2]}  # index in PyTorch's stack of each ONNX gate
 

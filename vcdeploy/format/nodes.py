@@ -1,12 +1,17 @@
-"""Builds lists of ONNX nodes with unique output names. Knows nothing about units or models."""
+"""Builds the nodes and declares the weights of an ONNX graph. Knows nothing about units or models."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from vcdeploy.format.wire import Graph, Node, Reference
+from vcdeploy.format.precision import SCALE
+from vcdeploy.format.wire import FLOAT, Graph, Node, Reference
+from vcdeploy.spec import PRECISIONS
+
+INT8 = PRECISIONS["int8"].onnx_type
 
 
 class Nodes:
@@ -53,3 +58,47 @@ class Nodes:
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """A nested graph of these nodes."""
         return Graph(name, inputs, outputs, self.nodes)
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """A stored array: its name, its number in onnx.TensorProto.DataType and its shape."""
+
+    name: str
+    kind: int
+    shape: tuple[int, ...]
+
+
+class Weights:
+    """The initializers of a graph, stored in one precision and read as float32."""
+
+    def __init__(self, nodes: Nodes, precision: str) -> None:
+        self.nodes, self.precision = nodes, precision
+        self.initializers: dict[str, Initializer] = {}
+        self._wide: dict[str, str] = {}
+
+    def add(self, name: str, shape: Sequence[int]) -> str:
+        """Declare an array; returns its name."""
+        kind = FLOAT if len(shape) < 2 else PRECISIONS[self.precision].onnx_type
+        self.initializers[name] = Initializer(name, kind, tuple(shape))
+        if kind == INT8:
+            self.initializers[name + SCALE] = Initializer(name + SCALE, FLOAT, (*shape[:-1], 1))
+        return name
+
+    def whole(self, name: str) -> str:
+        """A stored array as a float32 value. The ops have constant inputs, so a runtime runs them once, at load."""
+        if name not in self._wide:
+            self._wide[name] = self._widen(name, name, name + SCALE)
+        return self._wide[name]
+
+    def rows(self, name: str, index: str) -> str:
+        """The rows of a stored matrix at `index`, as float32."""
+        scale = self.nodes.add("Gather", name + SCALE, index) if name + SCALE in self.initializers else ""
+        return self._widen(name, self.nodes.add("Gather", name, index), scale)
+
+    def _widen(self, name: str, value: str, scale: str) -> str:
+        kind = self.initializers[name].kind
+        if kind == FLOAT:
+            return value
+        wide = self.nodes.add("Cast", value, to=FLOAT)
+        return self.nodes.add("Mul", wide, scale) if kind == INT8 else wide

@@ -1,4 +1,4 @@
-"""Stored weights in f32, f16, bf16 or int8, and the standard ops that convert them to float32.
+"""Weights as stored in f32, f16, bf16 or int8. `nodes.Weights` has the standard ops that read them as float32.
 
 Matrices are stored in the chosen precision. Vectors stay float32: they are small, and an error in the scheduler's
 u, v, b would shift m, which is multiplied by D. int8 has one scale per row: `layers.0.U` [R, C] int8,
@@ -6,21 +6,16 @@ u, v, b would shift m, which is multiplied by D. int8 has one scale per row: `la
 format/steps.py).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format.nodes import Nodes
-from vcdeploy.format.wire import FLOAT
-from vcdeploy.spec import INT8_LEVELS, PRECISIONS
+from vcdeploy.spec import INT8_LEVELS
 
 Array = NDArray[np.float32]
 SCALE = ".scale"
-INT8 = PRECISIONS["int8"].onnx_type
 
 # The tanh of int8 models: x P(x²) / Q(x²) up to ±TANH_END, where it is 1; accurate to TANH_ERROR and never above 1.
 # Coefficients from the highest power down, as in plugins/cpu/kernels/activations.h: a test compares them.
@@ -55,52 +50,8 @@ def row_scale(array: Array) -> Array:
     return np.asarray(scaled - (scaled - exact), np.float32)
 
 
-@dataclass(frozen=True)
-class Initializer:
-    """A stored array: its name, its number in onnx.TensorProto.DataType and its shape."""
-
-    name: str
-    kind: int
-    shape: tuple[int, ...]
-
-
-class Weights:
-    """The initializers of a graph, stored in one precision and read as float32."""
-
-    def __init__(self, nodes: Nodes, precision: str) -> None:
-        self.nodes, self.precision = nodes, precision
-        self.initializers: dict[str, Initializer] = {}
-        self._wide: dict[str, str] = {}
-
-    def add(self, name: str, shape: Sequence[int]) -> str:
-        """Declare an array; returns its name."""
-        kind = FLOAT if len(shape) < 2 else PRECISIONS[self.precision].onnx_type
-        self.initializers[name] = Initializer(name, kind, tuple(shape))
-        if kind == INT8:
-            self.initializers[name + SCALE] = Initializer(name + SCALE, FLOAT, (*shape[:-1], 1))
-        return name
-
-    def whole(self, name: str) -> str:
-        """A stored array as a float32 value. The ops have constant inputs, so a runtime runs them once, at load."""
-        if name not in self._wide:
-            self._wide[name] = self._widen(name, name, name + SCALE)
-        return self._wide[name]
-
-    def rows(self, name: str, index: str) -> str:
-        """The rows of a stored matrix at `index`, as float32."""
-        scale = self.nodes.add("Gather", name + SCALE, index) if name + SCALE in self.initializers else ""
-        return self._widen(name, self.nodes.add("Gather", name, index), scale)
-
-    def _widen(self, name: str, value: str, scale: str) -> str:
-        kind = self.initializers[name].kind
-        if kind == FLOAT:
-            return value
-        wide = self.nodes.add("Cast", value, to=FLOAT)
-        return self.nodes.add("Mul", wide, scale) if kind == INT8 else wide
-
-
 def packed(name: str, array: Array, precision: str) -> list[tuple[str, NDArray[Any]]]:
-    """The stored arrays of one weight and their names, as `Weights.add` declares them; bf16 as its 16 bits."""
+    """The stored arrays of one weight and their names, as `nodes.Weights` declares them; bf16 as its 16 bits."""
     if not np.isfinite(array).all():
         raise VcdeployError(f"the weights {name} hold NaN or infinity: training diverged; export another checkpoint")
     if array.ndim < 2 or precision == "f32":

@@ -24,8 +24,8 @@ from vcdeploy.format import wire
 from vcdeploy.format.bucketed import bucketed_layer
 from vcdeploy.format.dense import ORDER, dense_layer
 from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, WEIGHTS, function, op_attributes, op_outputs
-from vcdeploy.format.nodes import Nodes
-from vcdeploy.format.precision import Initializer, Weights, activation_levels
+from vcdeploy.format.nodes import Initializer, Nodes, Weights
+from vcdeploy.format.precision import activation_levels
 from vcdeploy.format.reader import Graph
 from vcdeploy.format.steps import Int8
 from vcdeploy.spec import UNITS, is_variable
