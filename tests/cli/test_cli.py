@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from vcdeploy import __version__, cli
+from vcdeploy.cli.group import Entry
 from vcdeploy.errors import VcdeployError
 
 
@@ -30,7 +31,7 @@ def add_command(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> N
     (folder / "added_command.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "added_command", raising=False)
-    monkeypatch.setitem(cli.COMMANDS, "added", cli.Entry("added_command:added", "Added."))
+    monkeypatch.setitem(cli.COMMANDS, "added", Entry("added_command:added", "Added."))
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -6,32 +6,20 @@ import errno
 import re
 import sys
 from difflib import get_close_matches
-from importlib import import_module
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from vcdeploy import __version__, extras
+from vcdeploy.cli.group import Entry, LazyGroup
 from vcdeploy.cli.terminal import guarded_output
 from vcdeploy.errors import VcdeployError
-
-
-class Entry(NamedTuple):
-    """Where a command lives, and its line in `vcdeploy --help`, so that --help imports no command."""
-
-    target: str
-    summary: str
-
 
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
     "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL on CORPUS."),
     "export": Entry("vcdeploy.cli.export:export", "Export MODEL to one ONNX file that runs in any stock runtime."),
-    "sample": Entry(
-        "vcdeploy.cli.sample:sample",
-        "Generate text or tunes with MODEL.",
-    ),
+    "sample": Entry("vcdeploy.cli.sample:sample", "Generate text or tunes with MODEL."),
     "trace": Entry("vcdeploy.cli.trace:trace", "Show where MODEL spends its computation, symbol by symbol."),
     "bench": Entry("vcdeploy.cli.bench:bench", "Measure the speed of MODEL against dense models of its size."),
     "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the pretrained models, or show the card of one."),
@@ -55,8 +43,8 @@ class Failure(click.ClickException):
         click.echo(f"error: {self.message}", file=file, err=file is None)
 
 
-class CommandTable(click.Group):
-    """A group whose commands come from COMMANDS."""
+class Commands(LazyGroup):
+    """Our commands; shows errors as messages."""
 
     def main(self, *args: Any, **more: Any) -> Any:
         with guarded_output():
@@ -70,32 +58,12 @@ class CommandTable(click.Group):
                 Failure(f"{place}{error.strerror}").show()
                 sys.exit(Failure.exit_code)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, function = COMMANDS[cmd_name].target.partition(":")
-        command: click.Command = getattr(import_module(module), function)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        commands = [
-            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
-        ]
-        return commands + click.Command.shell_complete(self, ctx, incomplete)
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not ctx.resilient_parsing:
-            near = get_close_matches(name, COMMANDS, n=1)
+        if name not in self.entries and not ctx.resilient_parsing:
+            near = get_close_matches(name, self.entries, n=1)
             ctx.fail(f"there is no command {name!r}" + (f"; did you mean {near[0]!r}?" if near else "."))
         return super().resolve_command(ctx, args)
 
@@ -130,7 +98,8 @@ To complete commands and options with the Tab key:
 
 
 @click.group(
-    cls=CommandTable,
+    cls=Commands,
+    entries=COMMANDS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 from click.shell_completion import CompletionItem
 
-from vcdeploy.cli import Entry
+from vcdeploy.cli.group import Entry, LazyGroup
 
 COMMANDS = {
     "run": Entry("vcdeploy.cli.bench_run:run", "Measure MODEL against dense models of its size (the default)."),
@@ -18,7 +16,7 @@ COMMANDS = {
 }
 
 
-class Bench(click.Group):
+class Bench(LazyGroup):
     """A group whose default subcommand is `run`; a model in a folder called run or train is ./run or ./train."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -30,33 +28,16 @@ class Bench(click.Group):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, function = COMMANDS[cmd_name].target.partition(":")
-        command: click.Command = getattr(import_module(module), function)
-        return command
-
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete subcommands, then the models or options of `run`."""
-        commands = [
-            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
-        ]
         run = self.get_command(ctx, "run")
         assert run is not None
         if incomplete.startswith("-"):
             return run.shell_complete(ctx, incomplete)
-        return commands + run.params[0].shell_complete(ctx, incomplete)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+        return self.complete_commands(incomplete) + run.params[0].shell_complete(ctx, incomplete)
 
 
-@click.group(cls=Bench)
+@click.group(cls=Bench, entries=COMMANDS)
 def bench() -> None:
     """Measure the speed of MODEL against dense models of its size.
 
