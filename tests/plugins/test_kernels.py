@@ -64,6 +64,38 @@ def test_a_sequence_is_its_steps_and_runs_repeat(case: Case, precision: str, isa
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("unit", GATES)
+def test_a_sequence_has_the_same_bits_in_a_batch(unit: str, precision: str, isa: str) -> None:
+    """Groups of every size, with very different a; one sequence has a NaN state, one an m of 0."""
+    draw = np.random.default_rng(0)
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return draw.standard_normal(shape).astype(np.float32)
+
+    options: dict[str, Any] = {
+        "sharpness": 0.5, "epsilon": EPSILON, "precision": precision, "isa": isa, "threads": 2,
+    }  # fmt: skip
+    for D, B in ((7, 3), (97, 21)):
+        states = [normal(B, D) for _ in range(2 if unit == "vclstm" else 1)]
+        states[0][1, D // 2] = np.nan
+        X, m = normal(3, B, D), draw.uniform(0, 1, (3, B)).astype(np.float32)
+        m[:, 2] = 0
+        size = GATES[unit] * D
+        weights = [normal(size, D) / D**0.5, normal(size, D) / D**0.5, normal(D), normal(D), normal(1)]
+        for given in (None, m):
+            batch = _native.op(unit, X, states[0], *weights, *states[1:], m=given, **options)
+            for n in range(B):
+                mine = slice(n, n + 1)
+                h, *c = (np.ascontiguousarray(each[mine]) for each in states)
+                fraction = None if given is None else np.ascontiguousarray(given[:, mine])
+                one = _native.op(unit, np.ascontiguousarray(X[:, mine]), h, *weights, *c, m=fraction, **options)
+                for place, (alone, all_) in enumerate(zip(one, batch, strict=True)):
+                    along = all_[:, mine] if place in (0, 2) else all_[mine]
+                    assert same_bits(alone, np.ascontiguousarray(along))
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> None:
     inputs = case.inputs(torch.float32)

@@ -58,14 +58,15 @@ void Model::advance(const std::int64_t* tokens, std::size_t stride, int count, f
         float* c = spec_of(unit_).has_cell() ? h + padded : nullptr;
         for (int t = 0; t < count; ++t) {
             float* row = rows_.data() + t * padded;
-            Stepper::Input input{row};
+            Stepper::Sequence sequence{{row}, nullptr, h, c};
             if (l == 0) {
                 const std::int64_t token = tokens[t * stride];
-                input = {embedding_.data() + static_cast<std::size_t>(token) * dim_, table_.get(), token};
+                sequence.input = {embedding_.data() + static_cast<std::size_t>(token) * dim_, table_.get(), token};
             }
-            compute[t * compute_stride + l] = stepper_.step(layers_[l], input, nullptr, h, c);
+            stepper_.step(layers_[l], &sequence, 1);
+            compute[t * compute_stride + l] = sequence.m;
             std::copy_n(h, padded, row);
-            changed_[t] = stepper_.changed();
+            changed_[t] = sequence.changed;
         }
     }
 }

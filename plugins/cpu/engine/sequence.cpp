@@ -1,7 +1,8 @@
-// Runs one sequence at a time: each has its own active dimensions, and its state stays in the cache.
+// Runs the sequences of a batch side by side, so that they share the weights of every step.
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "system/denormals.h"
 
@@ -11,18 +12,29 @@ void run_sequences(const Layer& layer, Stepper& stepper, const SequenceCall& cal
     const FlushDenormals flush(layer.precision != Precision::int8);
     const std::size_t D = layer.dim, B = call.B;
     const bool has_cell = spec_of(layer.unit).has_cell();
-    Buffer<float> h(stepper.padded()), c(has_cell ? stepper.padded() : 0);
+    const std::size_t padded = stepper.padded();
+    Buffer<float> h(B * padded), c(has_cell ? B * padded : 0);
+    std::vector<Stepper::Sequence> sequences(B);
     for (std::size_t n = 0; n < B; ++n) {
-        std::copy_n(call.H0 + n * D, D, h.data());
-        if (has_cell) std::copy_n(call.C0 + n * D, D, c.data());
-        for (int t = 0; t < call.T; ++t) {
+        sequences[n].h = std::copy_n(call.H0 + n * D, D, h.data() + n * padded) - D;
+        sequences[n].c = has_cell ? std::copy_n(call.C0 + n * D, D, c.data() + n * padded) - D : nullptr;
+    }
+    for (std::size_t t = 0; t < static_cast<std::size_t>(call.T); ++t) {
+        for (std::size_t n = 0; n < B; ++n) {
             const std::size_t at = t * B + n;
-            const float* given_m = call.m ? call.m + at : nullptr;
-            call.M[at] = stepper.step(layer, {call.X + at * D}, given_m, h.data(), c.data());
-            std::copy_n(h.data(), D, call.Y + at * D);
+            sequences[n].input = {call.X + at * D};
+            sequences[n].given_m = call.m ? call.m + at : nullptr;
         }
-        std::copy_n(h.data(), D, call.H + n * D);
-        if (has_cell) std::copy_n(c.data(), D, call.C + n * D);
+        stepper.step(layer, sequences.data(), call.B);
+        for (std::size_t n = 0; n < B; ++n) {
+            const std::size_t at = t * B + n;
+            call.M[at] = sequences[n].m;
+            std::copy_n(sequences[n].h, D, call.Y + at * D);
+        }
+    }
+    for (std::size_t n = 0; n < B; ++n) {
+        std::copy_n(sequences[n].h, D, call.H + n * D);
+        if (has_cell) std::copy_n(sequences[n].c, D, call.C + n * D);
     }
 }
 

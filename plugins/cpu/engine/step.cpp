@@ -15,118 +15,156 @@ void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_lim
 
 }  // namespace
 
+Stepper::Slot::Slot(std::size_t padded, int gates)
+    : e(padded), hbar(padded), reset(padded), input(padded), sums(padded * gates), hbar_levels(padded),
+      reset_levels(padded), input_levels(padded), counts(padded * gates) {
+    step.e = e.data();
+    step.hbar = {hbar.data(), hbar_levels.data(), 0, 0};
+    step.reset = {reset.data(), reset_levels.data(), 0, 0};
+    step.input = {input.data(), input_levels.data(), 0, 0};
+    step.reset_value = reset.data();
+    step.sums = sums.data();
+    step.counts = counts.data();
+}
+
 Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads)
-    : dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)), softness_(softness),
-      softening_{static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon)}, kernels_(kernels),
-      team_(threads, precision != Precision::int8), e_(padded_), hbar_(padded_), reset_(padded_), input_(padded_),
-      sums_(padded_ * gates_of(unit)), hbar_levels_(padded_), reset_levels_(padded_), input_levels_(padded_),
-      row_levels_(padded_), counts_(padded_ * gates_of(unit)) {
-    step_.e = e_.data();
-    step_.hbar = {hbar_.data(), hbar_levels_.data(), 0, 0};
-    step_.reset = {reset_.data(), reset_levels_.data(), 0, 0};
-    step_.input = {input_.data(), input_levels_.data(), 0, 0};
-    step_.reset_value = reset_.data();
-    step_.sums = sums_.data();
-    step_.counts = counts_.data();
+    : dim_(dim), gates_(gates_of(unit)), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)),
+      softness_(softness), softening_{static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon)},
+      kernels_(kernels), team_(threads, precision != Precision::int8), row_levels_(padded_) {
+    slots_.push_back(std::make_unique<Slot>(padded_, gates_));
 }
 
 // Computes hbar and the vector to multiply by V. Returns false if a value is not finite in int8.
-bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h) {
+bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot) {
     const int active = extent.active;
     const float* x = input.x;
-    const float* e = e_.data();
-    float* hbar = hbar_.data();
-    float* rest = input_.data();
+    const float* e = slot.e.data();
+    float* hbar = slot.hbar.data();
+    float* rest = slot.input.data();
+    Step& step = slot.step;
     for (int i = 0; i < active; ++i) hbar[i] = e[i] * h[i];
     std::fill(hbar + active, hbar + rounded_up(active, kShell), 0.0f);
 
     int tabulated = 0;  // columns covered by the table row
-    step_.tabulated = nullptr;
-    step_.tabulated_counts = nullptr;
-    step_.input_begin = 0;
-    step_.input_end = active;
+    step.tabulated = nullptr;
+    step.tabulated_counts = nullptr;
+    step.input_begin = 0;
+    step.input_end = active;
     if (input.table) {
         const InputTable::Row row = input.table->nearest(input.token, active);
         tabulated = row.columns;
-        step_.tabulated = row.sums;
-        step_.tabulated_counts = row.counts;
-        step_.input_begin = std::min(extent.ones, tabulated) & ~1;  // int8 takes columns in pairs
-        step_.input_end = std::max(active, tabulated);
+        step.tabulated = row.sums;
+        step.tabulated_counts = row.counts;
+        step.input_begin = std::min(extent.ones, tabulated) & ~1;  // int8 takes columns in pairs
+        step.input_end = std::max(active, tabulated);
     }
-    const int begin = step_.input_begin, end = step_.input_end;
+    const int begin = step.input_begin, end = step.input_end;
     for (int i = begin; i < std::min(active, end); ++i) rest[i] = e[i] * x[i];
     std::fill(rest + std::min(active, end), rest + rounded_up(end, kPanel), 0.0f);
-    if (layer.precision == Precision::int8) return quantize(input, active, tabulated);
+    if (layer.precision == Precision::int8) return quantize(input, active, tabulated, slot);
     for (int i = begin; i < tabulated; ++i) rest[i] -= x[i];
     return true;
 }
 
 // Quantizes hbar, and xbar minus the levels already in the table row. Returns false if a value is not finite.
-bool Stepper::quantize(const Input& input, int active, int tabulated) {
-    const int begin = step_.input_begin, end = step_.input_end;
-    float* rest = input_.data();
-    const float of_state = kernels_.largest(hbar_.data(), active);
+bool Stepper::quantize(const Input& input, int active, int tabulated, Slot& slot) {
+    Step& step = slot.step;
+    const int begin = step.input_begin, end = step.input_end;
+    const float of_state = kernels_.largest(slot.hbar.data(), active);
     const float of_input = input.table ? input.table->largest(input.token) : kernels_.largest(input.x, dim_);
     if (!std::isfinite(of_state) || !std::isfinite(of_input)) return false;
-    set_range(step_.hbar, state_range(of_state), levels_);
-    kernels_.quantize(step_.hbar, 0, active);
-    step_.reset.unit = step_.hbar.unit;
-    set_range(step_.input, input_range(of_input), levels_);
-    kernels_.quantize(step_.input, begin, end);
+    set_range(step.hbar, state_range(of_state), levels_);
+    kernels_.quantize(step.hbar, 0, active);
+    step.reset.unit = step.hbar.unit;
+    set_range(step.input, input_range(of_input), levels_);
+    kernels_.quantize(step.input, begin, end);
     if (begin < tabulated) {
-        const float* x = input.x;
-        for (int i = begin; i < tabulated; ++i) rest[i] = x[i];
-        const Activations row{rest, row_levels_.data(), step_.input.levels_of_one, step_.input.unit};
+        float* rest = slot.input.data();
+        std::copy(input.x + begin, input.x + tabulated, rest + begin);
+        const Activations row{rest, row_levels_.data(), step.input.levels_of_one, step.input.unit};
         kernels_.quantize(row, begin, tabulated);
-        for (int i = begin; i < tabulated; ++i) step_.input.level[i] -= row.level[i];
+        for (int i = begin; i < tabulated; ++i) step.input.level[i] -= row.level[i];
     }
     return true;
 }
 
-float Stepper::step(const Layer& layer, const Input& input, const float* given_m, float* h, float* c) {
-    const Scheduler& scheduler = layer.scheduler;
-    const auto of_input = [&] {
-        return input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
-    };
-    const bool quantized = layer.precision == Precision::int8;
-    float m;
-    if (given_m)
-        m = *given_m;
-    else {
-        const double logit = scheduler.logit(scheduler.of_state(h, kernels_), of_input());
-        m = quantized ? kernels_.update_fraction(static_cast<float>(logit)) : scheduler.update_fraction(logit);
+// Sets m.
+void Stepper::schedule(const Layer& layer, Sequence& sequence) const {
+    if (sequence.given_m) {
+        sequence.m = *sequence.given_m;
+        return;
     }
-    changed_ = dim_;
+    const Scheduler& scheduler = layer.scheduler;
+    const Input& input = sequence.input;
+    const double of_input =
+        input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
+    const double logit = scheduler.logit(scheduler.of_state(sequence.h, kernels_), of_input);
+    sequence.m = layer.precision == Precision::int8 ? kernels_.update_fraction(static_cast<float>(logit))
+                                                    : scheduler.update_fraction(logit);
+}
+
+// Computes the mask and all a step reads. Returns false if nothing is left to do.
+bool Stepper::start(const Layer& layer, Sequence& sequence, Slot& slot) {
+    const float m = sequence.m;
+    sequence.changed = dim_;
     if (std::isnan(m)) {
-        fill_with_nan(h, dim_);
-        if (c) fill_with_nan(c, dim_);
-        return m;
+        fill_with_nan(sequence.h, dim_);
+        if (sequence.c) fill_with_nan(sequence.c, dim_);
+        return false;
     }
     Extent extent;
-    if (quantized)
-        extent = kernels_.soften(m, dim_, softening_, e_.data());
+    if (layer.precision == Precision::int8)
+        extent = kernels_.soften(m, dim_, softening_, slot.e.data());
     else {
         extent = extent_of(m, dim_, softness_);
-        soften(m, dim_, softness_, extent, e_.data());
+        soften(m, dim_, softness_, extent, slot.e.data());
     }
-    changed_ = extent.active;
-    if (extent.active == 0) return m;
-    if (!prepare(layer, input, extent, h)) {
-        fill_with_nan(h, extent.active);
-        if (c) fill_with_nan(c, extent.active);
-        return m;
+    sequence.changed = extent.active;
+    if (extent.active == 0) return false;
+    if (!prepare(layer, sequence.input, extent, sequence.h, slot)) {
+        fill_with_nan(sequence.h, extent.active);
+        if (sequence.c) fill_with_nan(sequence.c, extent.active);
+        return false;
     }
+    Step& step = slot.step;
+    step.active = extent.active;
+    step.U = layer.U.view();
+    step.U_reset = layer.U_reset.view();
+    step.V = layer.V.view();
+    step.h = sequence.h;
+    step.c = sequence.c;
+    return true;
+}
 
-    step_.active = extent.active;
-    step_.U = layer.U.view();
-    step_.U_reset = layer.U_reset.view();
-    step_.V = layer.V.view();
-    step_.h = h;
-    step_.c = c;
-    const std::int64_t products = std::int64_t{2} * gates_of(layer.unit) * extent.active * extent.active;
+void Stepper::step_together(const Layer& layer, Sequence* const* sequences, int count) {
+    const Step* steps[kMostSteps];
+    int started = 0;
+    std::int64_t products = 0;
+    for (int n = 0; n < count; ++n) {
+        if (static_cast<int>(slots_.size()) == started) slots_.push_back(std::make_unique<Slot>(padded_, gates_));
+        const Step& step = slots_[started]->step;
+        if (!start(layer, *sequences[n], *slots_[started])) continue;
+        steps[started++] = &step;
+        products += std::int64_t{2} * gates_ * step.active * step.active;
+    }
+    if (started == 0) return;
+    std::sort(steps, steps + started, [](const Step* a, const Step* b) { return a->active > b->active; });
     for (const Phase phase : kernels_.phases[static_cast<int>(layer.unit)])
-        if (phase) team_.run(products, [&](Part part) { phase(step_, part); });
-    return m;
+        if (phase) team_.run(products, [&](Part part) { phase(Steps{steps, started}, part); });
+}
+
+void Stepper::step(const Layer& layer, Sequence* sequences, int count) {
+    order_.clear();
+    for (int n = 0; n < count; ++n) {
+        schedule(layer, sequences[n]);
+        order_.push_back(&sequences[n]);
+    }
+    // Sequences with a similar a share most. NaN goes first: comparisons with it would confuse the sort.
+    const auto key = [](const Sequence* each) { return std::isnan(each->m) ? HUGE_VALF : each->m; };
+    if (count > 1)
+        std::sort(order_.begin(), order_.end(), [&](const Sequence* a, const Sequence* b) { return key(a) > key(b); });
+    for (int from = 0; from < count; from += kMostSteps)
+        step_together(layer, order_.data() + from, std::min(kMostSteps, count - from));
 }
 
 }  // namespace vcdeploy

@@ -1,8 +1,10 @@
-// One step of one sequence through one layer: scheduler, mask, then the rows, split among the threads.
+// One step of one or more sequences through one layer: scheduler, mask, then the rows, split among the threads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "kernels/table.h"
 #include "system/buffer.h"
@@ -12,7 +14,7 @@
 
 namespace vcdeploy {
 
-// Runs steps for one sequence at a time. Owns the working memory, so that a step allocates nothing.
+// Owns the working memory of steps, which allocate nothing once it is large enough.
 class Stepper {
   public:
     Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads);
@@ -24,13 +26,20 @@ class Stepper {
         std::int64_t token = 0;
     };
 
-    // Updates h [padded] (and, for VCLSTM, c [padded]) and returns m. given_m: overrides the scheduler's m, or null.
+    // A sequence before and after a step.
+    struct Sequence {
+        Input input;
+        const float* given_m;  // overrides the scheduler's m, or null
+        float* h;              // [padded], updated
+        float* c;              // [padded], updated; VCLSTM
+        float m = 0;           // set: m
+        int changed = 0;       // set: the leading elements of the state that may have changed
+    };
+
+    // Steps sequences through a layer. They share the weights they read, and each gets the bits it would get alone.
     // A NaN m makes the whole state NaN, as in the reference. In int8, a value that is not finite makes the active part
     // NaN.
-    float step(const Layer& layer, const Input& input, const float* given_m, float* h, float* c);
-
-    // The leading elements of the state that the last step may have changed.
-    int changed() const { return changed_; }
+    void step(const Layer& layer, Sequence* sequences, int count);
 
     // Floats per row of the state: D rounded up to a shell. Elements past D must be 0 and stay 0.
     std::size_t padded() const { return padded_; }
@@ -39,21 +48,32 @@ class Stepper {
     Team& team() { return team_; }
 
   private:
-    bool prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h);
-    bool quantize(const Input& input, int active, int tabulated);
+    // The working memory of one sequence.
+    struct Slot {
+        Slot(std::size_t padded, int gates);
 
-    int dim_;
+        Buffer<float> e, hbar, reset, input, sums;
+        Buffer<std::int16_t> hbar_levels, reset_levels, input_levels;
+        Buffer<std::int32_t> counts;
+        Step step{};
+    };
+
+    void schedule(const Layer& layer, Sequence& sequence) const;
+    bool start(const Layer& layer, Sequence& sequence, Slot& slot);
+    bool prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot);
+    bool quantize(const Input& input, int active, int tabulated, Slot& slot);
+    void step_together(const Layer& layer, Sequence* const* sequences, int count);
+
+    int dim_, gates_;
     std::size_t padded_;
     int levels_;  // quantization levels of an activation (int8)
     Softness softness_;
     Softening softening_;
     const Kernels& kernels_;
     Team team_;
-    Buffer<float> e_, hbar_, reset_, input_, sums_;
-    Buffer<std::int16_t> hbar_levels_, reset_levels_, input_levels_, row_levels_;
-    Buffer<std::int32_t> counts_;
-    Step step_{};
-    int changed_ = 0;
+    std::vector<std::unique_ptr<Slot>> slots_;  // up to kMostSteps
+    std::vector<Sequence*> order_;              // of a batch, the largest m first
+    Buffer<std::int16_t> row_levels_;
 };
 
 }  // namespace vcdeploy

@@ -25,11 +25,13 @@ static inline void look_ahead([[maybe_unused]] const void* from) {
 #endif
 }
 
+// Partial sums of a product: about eight independent registers hide the latency of an addition.
+constexpr int depth_of(int gates) { return (8 + gates * kRegisters - 1) / (gates * kRegisters); }
+
 // sums [Gates][16] += weights [columns][Gates][16] times x [columns].
 template <int Gates, class Weight>
 static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
-    // About eight independent registers of sums hide the latency of an addition.
-    constexpr int kDepth = (8 + Gates * kRegisters - 1) / (Gates * kRegisters);
+    constexpr int kDepth = depth_of(Gates);
     Rows sum[kDepth][Gates];
 #pragma GCC unroll 8
     for (int g = 0; g < Gates; ++g) {
@@ -58,6 +60,44 @@ static inline void multiply_columns(const Weight* w, const float* x, int columns
 #pragma GCC unroll 8
         for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
         store(sums + g * kPanel, sum[0][g]);
+    }
+}
+
+// The same for `Count` sequences that share the weights. Each gets the bits it would get alone: the columns of a partial
+// sum are read in a pass of their own, so that the sums of all sequences fit in registers.
+template <int Gates, int Count, class Weight>
+static inline void multiply_columns(const Weight* w, const float* const (&x)[Count], int columns,
+                                    float* const (&sums)[Count]) {
+    constexpr int kDepth = depth_of(Gates);
+    const int whole = columns / kDepth * kDepth;
+#pragma GCC unroll 8
+    for (int d = 0; d < kDepth; ++d) {
+        Rows sum[Count][Gates];
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n)
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g) sum[n][g] = d == 0 ? load(sums[n] + g * kPanel) : all(0.0f);
+        const auto add = [&](int j) {
+            Rows weight[Gates];
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g) weight[g] = widened(w + (j * Gates + g) * kPanel);
+#pragma GCC unroll 8
+            for (int n = 0; n < Count; ++n) {
+                const Rows xj = all(x[n][j]);
+#pragma GCC unroll 8
+                for (int g = 0; g < Gates; ++g) sum[n][g] = multiply_add(xj, weight[g], sum[n][g]);
+            }
+        };
+        for (int j = d; j < whole; j += kDepth) add(j);
+        if (d == 0)
+            for (int j = whole; j < columns; ++j) add(j);
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n)
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g) {
+                float* at = sums[n] + g * kPanel;
+                store(at, d == 0 ? sum[n][g] : load(at) + sum[n][g]);
+            }
     }
 }
 
@@ -93,6 +133,28 @@ static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* lev
     }
 }
 
+// The same for `Count` sequences that share the weights. Integer sums are exact in any order.
+template <int Gates, int Count>
+static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* const (&levels)[Count], int columns,
+                                  std::int32_t* const (&counts)[Count]) {
+    Counts sum[Count][Gates];
+#pragma GCC unroll 8
+    for (int n = 0; n < Count; ++n)
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) sum[n][g] = load(counts[n] + g * kPanel);
+    for (int j = 0; j < columns; j += 2)
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) {
+            const ColumnPair pair = column_pair(w + (j * Gates + g * 2) * kPanel);
+#pragma GCC unroll 8
+            for (int n = 0; n < Count; ++n) sum[n][g] = multiply_add(pair, levels[n] + j, sum[n][g]);
+        }
+#pragma GCC unroll 8
+    for (int n = 0; n < Count; ++n)
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) store(counts[n] + g * kPanel, sum[n][g]);
+}
+
 static inline std::int32_t total_of(const std::int16_t* levels, int count) {
     std::int32_t total = 0;
     for (int i = 0; i < count; ++i) total += levels[i];
@@ -120,76 +182,152 @@ static inline void walk(int active, int begin, int end, Part mine, Visit visit) 
     }
 }
 
+// A product of one sequence: columns [begin, end) of a matrix times x, for the first `active` rows.
+struct Operand {
+    const Activations* x;
+    int active, begin, end;
+    float* sums;           // [panel][stride]
+    std::int32_t* counts;  // the same shape, for int8: a panel has the same place in every product of a step
+};
+
+// Splits `count` items into groups of Size and, at the end, of smaller powers of two: work(size, first item). The size
+// is a compile-time constant.
+template <int Size, class Work>
+static inline void in_groups(int first, int count, Work work) {
+    for (; first + Size <= count; first += Size) work(std::integral_constant<int, Size>{}, first);
+    if constexpr (Size > 1) in_groups<Size / 2>(first, count, work);
+}
+
+// Sequences that are multiplied by a weight while it is in a register.
+constexpr int together(int gates) {
+    return gates * kRegisters * 4 <= kSumRegisters ? 4 : gates * kRegisters * 2 <= kSumRegisters ? 2 : 1;
+}
+
+// Walks through the weights for several products, sorted by `active`, and calls
+// block(how many products as a compile-time constant, the first, panel, offset of its weights, first column, columns).
+// More than one: all from column 0 to their last active one.
+template <int Gates, class Block>
+static inline void walk(const Operand* of, int count, Part mine, Block block) {
+    walk<Gates>(of->active, of->begin, of->end, mine, [=](int panel, std::size_t at, int column, int columns) {
+        int whole = 0;  // products that need all of these columns
+        while (whole < count && of[whole].end >= column + columns) ++whole;
+        in_groups<together(Gates)>(0, whole, [&](auto size, int n) { block(size, n, panel, at, column, columns); });
+        for (int n = whole; n < count && of[n].end > greater(column, panel * kPanel); ++n)
+            block(std::integral_constant<int, 1>{}, n, panel, at, column, of[n].end - column);
+    });
+}
+
+// sums += W times x for every product.
 template <int Gates, class Weight>
-static void multiply_widened(const void* weights, const float* x, int active, int begin, int end, Part mine,
-                             float* sums, int stride) {
+static void multiply_widened(const void* weights, const Operand* of, int count, Part mine, int stride) {
     const auto* w = static_cast<const Weight*>(weights);
-    walk<Gates>(active, begin, end, mine, [=](int panel, std::size_t start, int column, int columns) {
-        multiply_columns<Gates>(w + start, x + column, columns, sums + panel * stride);
+    walk<Gates>(of, count, mine, [=](auto size, int first, int panel, std::size_t at, int column, int columns) {
+        const float* x[size];
+        float* sums[size];
+        for (int n = 0; n < size; ++n) {
+            x[n] = of[first + n].x->value + column;
+            sums[n] = of[first + n].sums + panel * stride;
+        }
+        if constexpr (size == 1)
+            multiply_columns<Gates>(w + at, x[0], columns, sums[0]);
+        else
+            multiply_columns<Gates>(w + at, x, columns, sums);
     });
 }
 
 // The same in integers, then scaled to floats by the row's scale times the vector's unit. Integer sums are exact in any
 // order and each later operation is rounded separately, so the result has the same bits everywhere. known: initial sums
-// [panel][Gates][16], or null. add: add to sums instead of setting them. counts have the stride of sums, so that a
-// panel has the same place in every product of a step and threads never share one.
+// [panel][Gates][16] of the only product, or null. add: add to sums instead of setting them.
 template <int Gates>
-static void multiply_quantized(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
-                               const std::int32_t* known, bool add, float* sums, int stride, std::int32_t* counts) {
+static void multiply_quantized(const PackedWeights& W, const Operand* of, int count, Part mine,
+                               const std::int32_t* known, bool add, int stride) {
     const auto* w = static_cast<const std::uint8_t*>(W.weights);
-    begin &= ~1;
-    const int panels = panels_of(active);
-    const Counts start = start_of(begin < end ? total_of(x.level + begin, end - begin) : 0);
-    for (int panel = mine.member; panel < panels; panel += mine.members)
-        for (int g = 0; g < Gates; ++g)
-            store(counts + panel * stride + g * kPanel,
-                  known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
-    walk<Gates>(active, begin, end, mine, [=, &x](int panel, std::size_t at, int column, int columns) {
-        multiply_pairs<Gates>(w + at, x.level + column, columns, counts + panel * stride);
-    });
-    for (int panel = mine.member; panel < panels; panel += mine.members)
-        for (int g = 0; g < Gates; ++g) {
-            const int at = panel * stride + g * kPanel;
-            const Rows value = load(W.scales + (panel * Gates + g) * kPanel) * all(x.unit);
-            const Rows product = to_float(load(counts + at)) * value;
-            store(sums + at, add ? product + load(sums + at) : product);
+    for (int n = 0; n < count; ++n) {
+        const int begin = of[n].begin, end = of[n].end;
+        const Counts start = start_of(begin < end ? total_of(of[n].x->level + begin, end - begin) : 0);
+        for (int panel = mine.member; panel < panels_of(of[n].active); panel += mine.members)
+            for (int g = 0; g < Gates; ++g)
+                store(of[n].counts + panel * stride + g * kPanel,
+                      known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
+    }
+    walk<Gates>(of, count, mine, [=](auto size, int first, int panel, std::size_t at, int column, int columns) {
+        const std::int16_t* levels[size];
+        std::int32_t* counts[size];
+        for (int n = 0; n < size; ++n) {
+            levels[n] = of[first + n].x->level + column;
+            counts[n] = of[first + n].counts + panel * stride;
         }
+        if constexpr (size == 1)
+            multiply_pairs<Gates>(w + at, levels[0], columns, counts[0]);
+        else
+            multiply_pairs<Gates>(w + at, levels, columns, counts);
+    });
+    for (int n = 0; n < count; ++n)
+        for (int panel = mine.member; panel < panels_of(of[n].active); panel += mine.members)
+            for (int g = 0; g < Gates; ++g) {
+                const int at = panel * stride + g * kPanel;
+                const Rows value = load(W.scales + (panel * Gates + g) * kPanel) * all(of[n].x->unit);
+                const Rows product = to_float(load(of[n].counts + at)) * value;
+                store(of[n].sums + at, add ? product + load(of[n].sums + at) : product);
+            }
 }
 
-// sums [panel][stride] += W times x over the columns [begin, end), for the first `active` rows of `Gates` gates.
+// sums [panel][stride] += W times x for every product, of `Gates` gates.
 template <int Gates>
-static inline void multiply(const PackedWeights& W, const Activations& x, int active, int begin, int end, Part mine,
-                            float* sums, int stride, std::int32_t* counts) {
+static inline void multiply(const PackedWeights& W, const Operand* of, int count, Part mine, int stride) {
     switch (W.precision) {
-        case Precision::f32:
-            multiply_widened<Gates, float>(W.weights, x.value, active, begin, end, mine, sums, stride);
-            break;
-        case Precision::f16:
-            multiply_widened<Gates, Half>(W.weights, x.value, active, begin, end, mine, sums, stride);
-            break;
-        case Precision::bf16:
-            multiply_widened<Gates, Bfloat16>(W.weights, x.value, active, begin, end, mine, sums, stride);
-            break;
-        case Precision::int8:
-            multiply_quantized<Gates>(W, x, active, begin, end, mine, nullptr, true, sums, stride, counts);
-            break;
+        case Precision::f32: multiply_widened<Gates, float>(W.weights, of, count, mine, stride); break;
+        case Precision::f16: multiply_widened<Gates, Half>(W.weights, of, count, mine, stride); break;
+        case Precision::bf16: multiply_widened<Gates, Bfloat16>(W.weights, of, count, mine, stride); break;
+        case Precision::int8: multiply_quantized<Gates>(W, of, count, mine, nullptr, true, stride); break;
     }
 }
 
-// sums [panel][Gates][16] = V xbar for this part's panels, from the table where there is one.
+// sums [panel][stride], from first_sum on, += W times x of every step, over its active rows and columns.
 template <int Gates>
-static inline void multiply_input(const Step& s, Part mine) {
+static inline void multiply(const PackedWeights& W, Steps steps, Activations Step::* x, Part mine, int first_sum,
+                            int stride) {
+    Operand of[kMostSteps];
+    for (int n = 0; n < steps.count; ++n) {
+        const Step& s = steps[n];
+        of[n] = {&(s.*x), s.active, 0, s.active, s.sums + first_sum, s.counts};
+    }
+    multiply<Gates>(W, of, steps.count, mine, stride);
+}
+
+// sums [panel][Gates][16] = V xbar for this part's panels, from the table where there is one: then each step has columns
+// of its own to add.
+template <int Gates>
+static inline void multiply_input(Steps steps, Part mine) {
     constexpr int kSize = Gates * kPanel;
-    if (s.V.precision == Precision::int8)
-        return multiply_quantized<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.tabulated_counts,
-                                         false, s.sums, kSize, s.counts);
-    for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members)
-        for (int g = 0; g < Gates; ++g) {
-            const int at = panel * kSize + g * kPanel;
-            store(s.sums + at, s.tabulated ? load(s.tabulated + at) : all(0.0f));
-        }
-    if (s.input_begin < s.input_end)
-        multiply<Gates>(s.V, s.input, s.active, s.input_begin, s.input_end, mine, s.sums, kSize, s.counts);
+    const PackedWeights& V = steps[0].V;
+    const bool with_table = steps[0].tabulated || steps[0].tabulated_counts;
+    Operand of[kMostSteps];
+    for (int n = 0; n < steps.count; ++n) {
+        const Step& s = steps[n];
+        of[n] = {&s.input, s.active, s.input_begin & ~1, s.input_end, s.sums, s.counts};
+        if (V.precision == Precision::int8) continue;
+        of[n].begin = s.input_begin;
+        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members)
+            for (int g = 0; g < Gates; ++g) {
+                const int at = panel * kSize + g * kPanel;
+                store(s.sums + at, s.tabulated ? load(s.tabulated + at) : all(0.0f));
+            }
+    }
+    const int apart = with_table ? steps.count : 1, together = with_table ? 1 : steps.count;
+    for (int n = 0; n < apart; ++n)
+        if (V.precision == Precision::int8)
+            multiply_quantized<Gates>(V, of + n, together, mine, steps[n].tabulated_counts, false, kSize);
+        else if (of[n].begin < of[n].end)
+            multiply<Gates>(V, of + n, together, mine, kSize);
+}
+
+// Calls work(step, first row) for every active panel of every step.
+template <class Work>
+static inline void each_panel(Steps steps, Part mine, Work work) {
+    for (int n = 0; n < steps.count; ++n)
+        for (int panel = mine.member; panel < panels_of(steps[n].active); panel += mine.members)
+            work(steps[n], panel * kPanel);
 }
 
 // S of the changed blocks of `Panels` panels, from the last block to the first. Within a block, even and odd columns are

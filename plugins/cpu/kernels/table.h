@@ -66,7 +66,16 @@ struct Part {
     int members;
 };
 
-using Phase = void (*)(const Step&, Part);
+constexpr int kMostSteps = 16;  // at once
+
+// Steps of up to kMostSteps sequences through one layer, which share the weights they read. Sorted by a, the largest first.
+struct Steps {
+    const Step* const* step;
+    int count;
+    const Step& operator[](int n) const { return *step[n]; }
+};
+
+using Phase = void (*)(Steps, Part);
 
 constexpr int kOutputBlock = 64;  // columns of the output layer whose sums are kept
 constexpr int output_blocks(int columns) { return (columns + kOutputBlock - 1) / kOutputBlock; }
@@ -105,7 +114,7 @@ struct Kernels {
     float (*update_fraction)(float logit);
     Extent (*soften)(float m, int dim, const Softening& softening, float* e);
 
-    // The phases of a step. All threads finish the first phase before any starts the second.
+    // The phases of steps. All threads finish the first phase before any starts the second.
     Phase phases[kUnitCount][2];  // by unit; null if there is no second phase
 
     // The output layer; W is in plain panels.

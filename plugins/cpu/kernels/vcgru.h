@@ -8,35 +8,34 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-static void vcgru_gates(const Step& s, Part mine) {
-    multiply_input<3>(s, mine);
-    multiply<2>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, 3 * kPanel, s.counts);
-    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+static void vcgru_gates(Steps steps, Part mine) {
+    const PackedWeights &U = steps[0].U, &U_reset = steps[0].U_reset;
+    multiply_input<3>(steps, mine);
+    multiply<2>(U, steps, &Step::hbar, mine, 0, 3 * kPanel);
+    in_arithmetic_of(U.precision, [&](auto arithmetic) {
         using A = decltype(arithmetic);
-        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-            const int at = panel * kPanel;
+        each_panel(steps, mine, [&](const Step& s, int at) {
             float* sums = s.sums + 3 * at;
             const Rows reset = A::sigmoid(load(sums)) * load(s.hbar.value + at);
             // |r ⊙ hbar| is at most |hbar|, so hbar's unit works here too and threads need not share a maximum.
-            if (s.U_reset.precision == Precision::int8)
+            if (U_reset.precision == Precision::int8)
                 store_whole(s.reset.level + at, reset * all(s.hbar.levels_of_one));
             else
                 store(s.reset_value + at, reset);
             store(sums + kPanel, load(s.e + at) * A::sigmoid(load(sums + kPanel)));
-        }
+        });
     });
 }
 
-static void vcgru_update(const Step& s, Part mine) {
-    multiply<1>(s.U_reset, s.reset, s.active, 0, s.active, mine, s.sums + 2 * kPanel, 3 * kPanel, s.counts);
-    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+static void vcgru_update(Steps steps, Part mine) {
+    multiply<1>(steps[0].U_reset, steps, &Step::reset, mine, 2 * kPanel, 3 * kPanel);
+    in_arithmetic_of(steps[0].U.precision, [&](auto arithmetic) {
         using A = decltype(arithmetic);
-        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-            const int at = panel * kPanel;
+        each_panel(steps, mine, [](const Step& s, int at) {
             const float* sums = s.sums + 3 * at;
             const Rows g = A::tanh(load(sums + 2 * kPanel));
             store(s.h + at, blend<A>(load(sums + kPanel), g, load(s.h + at)));
-        }
+        });
     });
 }
 

@@ -7,13 +7,12 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-static void vclstm(const Step& s, Part mine) {
-    multiply_input<4>(s, mine);
-    multiply<4>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, 4 * kPanel, s.counts);
-    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+static void vclstm(Steps steps, Part mine) {
+    multiply_input<4>(steps, mine);
+    multiply<4>(steps[0].U, steps, &Step::hbar, mine, 0, 4 * kPanel);
+    in_arithmetic_of(steps[0].U.precision, [&](auto arithmetic) {
         using A = decltype(arithmetic);
-        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-            const int at = panel * kPanel;
+        each_panel(steps, mine, [](const Step& s, int at) {
             const float* sums = s.sums + 4 * at;
             const Rows i = A::sigmoid(load(sums)), f = A::sigmoid(load(sums + kPanel));
             const Rows g = A::tanh(load(sums + 2 * kPanel)), o = A::sigmoid(load(sums + 3 * kPanel));
@@ -21,7 +20,7 @@ static void vclstm(const Step& s, Part mine) {
             const Rows c = blend<A>(e, A::multiply_add(f, old, i * g), old);
             store(s.c + at, c);
             store(s.h + at, blend<A>(e, o * A::tanh(c), load(s.h + at)));
-        }
+        });
     });
 }
 

@@ -5,16 +5,15 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-static void vcrnn(const Step& s, Part mine) {
-    multiply_input<1>(s, mine);
-    multiply<1>(s.U, s.hbar, s.active, 0, s.active, mine, s.sums, kPanel, s.counts);
-    in_arithmetic_of(s.U.precision, [&](auto arithmetic) {
+static void vcrnn(Steps steps, Part mine) {
+    multiply_input<1>(steps, mine);
+    multiply<1>(steps[0].U, steps, &Step::hbar, mine, 0, kPanel);
+    in_arithmetic_of(steps[0].U.precision, [&](auto arithmetic) {
         using A = decltype(arithmetic);
-        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members) {
-            const int at = panel * kPanel;
+        each_panel(steps, mine, [](const Step& s, int at) {
             const Rows fresh = A::tanh(load(s.sums + at));
             store(s.h + at, blend<A>(load(s.e + at), fresh, load(s.h + at)));
-        }
+        });
     });
 }
 
