@@ -161,6 +161,14 @@ static inline std::int32_t total_of(const std::int16_t* levels, int count) {
     return total;
 }
 
+// Calls work(panel) for the panels of this part that hold the first `rows` rows.
+template <class Work>
+static inline void each_panel(int rows, Part mine, Work work) {
+    const int panels = panels_of(rows), apart = kPanelsOfShell * mine.members;
+    for (int first = kPanelsOfShell * mine.member; first < panels; first += apart)
+        for (int panel = first; panel < lesser(first + kPanelsOfShell, panels); ++panel) work(panel);
+}
+
 // Visits the packed columns [begin, end) of the panels that hold the first `active` rows, in memory order:
 // visit(panel, offset of its weights, first column, number of columns).
 template <int Gates, class Visit>
@@ -171,14 +179,14 @@ static inline void walk(int active, int begin, int end, Part mine, Visit visit) 
         const int above = k * kPanelsOfShell, left = k * kShell;
         const int last = lesser(end, left + kShell);
         if (last <= begin) continue;
-        const int own_end = lesser(above + kPanelsOfShell, panels);
-        for (int panel = above; panel < own_end; ++panel)
-            if (panel % mine.members == mine.member)
+        if (k % mine.members == mine.member)
+            for (int panel = above; panel < lesser(above + kPanelsOfShell, panels); ++panel)
                 visit(panel, panel_start(k, panel, Gates) + begin * Gates * kPanel, begin, last - begin);
         const int first = greater(begin, left);
         if (last <= first) continue;
-        for (int panel = mine.member; panel < lesser(above, panels); panel += mine.members)
+        each_panel(lesser(left, active), mine, [&](int panel) {
             visit(panel, panel_start(k, panel, Gates) + (first - left) * Gates * kPanel, first, last - first);
+        });
     }
 }
 
@@ -235,20 +243,106 @@ static void multiply_widened(const void* weights, const Operand* of, int count, 
     });
 }
 
-// The same in integers, then scaled to floats by the row's scale times the vector's unit. Integer sums are exact in any
-// order and each later operation is rounded separately, so the result has the same bits everywhere. known: initial sums
-// [panel][Gates][16] of the only product, or null. add: add to sums instead of setting them.
+// sum [Panels][Gates][16] += weights of `Panels` panels, from `panel` on and in the same shell, times levels
+// [begin, end). The sums stay in registers from the first column to the last.
+template <int Gates, int Panels>
+static inline void multiply_panels(const std::uint8_t* w, const std::int16_t* levels, int panel, int begin, int end,
+                                   Counts (&sum)[Panels][Gates]) {
+    constexpr int kDepth = (kCountsApart + Gates * Panels - 1) / (Gates * Panels);
+    Counts apart[kDepth][Panels][Gates];
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) {
+            apart[0][p][g] = sum[p][g];
+#pragma GCC unroll 8
+            for (int d = 1; d < kDepth; ++d) apart[d][p][g] = start_of(0);
+        }
+    const int own = panel / kPanelsOfShell;
+    for (int k = own; k == own || k * kShell < end; ++k) {
+        const int left = k == own ? 0 : k * kShell, right = (k + 1) * kShell;
+        const int first = greater(begin, left), last = lesser(end, right);
+        const std::size_t size = static_cast<std::size_t>(right - left) * Gates * kPanel;
+        const std::uint8_t* block = w + panel_start(k, panel, Gates) - left * Gates * kPanel;
+        const auto add = [&](int j, Counts(&into)[Panels][Gates]) {
+#pragma GCC unroll 8
+            for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+                for (int g = 0; g < Gates; ++g)
+                    into[p][g] = multiply_add(column_pair(block + p * size + (j * Gates + g * 2) * kPanel), levels + j,
+                                              into[p][g]);
+        };
+        int j = first;
+#pragma GCC unroll 4
+        for (; j + 2 * (kDepth - 1) < last; j += 2 * kDepth)
+#pragma GCC unroll 8
+            for (int d = 0; d < kDepth; ++d) add(j + 2 * d, apart[d]);
+        for (; j < last; j += 2) add(j, apart[0]);
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) {
+            sum[p][g] = apart[0][p][g];
+#pragma GCC unroll 8
+            for (int d = 1; d < kDepth; ++d) sum[p][g] = sum[p][g] + apart[d][p][g];
+        }
+}
+
+// Sets or adds to the sums of a gate in a panel: counts times the row's scale times the vector's unit.
+template <int Gates>
+static inline void store_scaled(const PackedWeights& W, const Operand& of, int panel, int gate, Counts counts, bool add,
+                                int stride) {
+    float* sums = of.sums + panel * stride + gate * kPanel;
+    const Rows value = load(W.scales + (panel * Gates + gate) * kPanel) * all(of.x->unit);
+    const Rows product = to_float(counts) * value;
+    store(sums, add ? product + load(sums) : product);
+}
+
+// multiply_quantized for one product, panel by panel.
+template <int Gates>
+static void multiply_alone(const PackedWeights& W, const Operand& of, Part mine, const std::int32_t* known, bool add,
+                           int stride) {
+    const auto* w = static_cast<const std::uint8_t*>(W.weights);
+    const Counts start = start_of(of.begin < of.end ? total_of(of.x->level + of.begin, of.end - of.begin) : 0);
+    const auto multiply = [&](auto panels, int panel) {
+        constexpr int kPanels = panels;
+        Counts sum[kPanels][Gates];
+#pragma GCC unroll 8
+        for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g)
+                sum[p][g] = known ? started(load(known + ((panel + p) * Gates + g) * kPanel), start) : start;
+        multiply_panels(w, of.x->level, panel, of.begin, of.end, sum);
+#pragma GCC unroll 8
+        for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g) store_scaled<Gates>(W, of, panel + p, g, sum[p][g], add, stride);
+    };
+    const int panels = panels_of(of.active);
+    for (int panel = kPanelsOfShell * mine.member; panel < panels; panel += kPanelsOfShell * mine.members)
+        if (panel + kPanelsOfShell <= panels)
+            multiply(std::integral_constant<int, kPanelsOfShell>{}, panel);
+        else
+            multiply(std::integral_constant<int, 1>{}, panel);
+}
+
+// The products in integers, then scaled to floats. Integer sums are exact in any order and each later operation is
+// rounded separately, so the result has the same bits everywhere. known: initial sums [panel][Gates][16] of the only
+// product, or null. add: add to sums instead of setting them.
 template <int Gates>
 static void multiply_quantized(const PackedWeights& W, const Operand* of, int count, Part mine,
                                const std::int32_t* known, bool add, int stride) {
+    if (count == 1 && of->active <= kPanelOrder) return multiply_alone<Gates>(W, *of, mine, known, add, stride);
     const auto* w = static_cast<const std::uint8_t*>(W.weights);
     for (int n = 0; n < count; ++n) {
         const int begin = of[n].begin, end = of[n].end;
         const Counts start = start_of(begin < end ? total_of(of[n].x->level + begin, end - begin) : 0);
-        for (int panel = mine.member; panel < panels_of(of[n].active); panel += mine.members)
+        each_panel(of[n].active, mine, [&](int panel) {
             for (int g = 0; g < Gates; ++g)
                 store(of[n].counts + panel * stride + g * kPanel,
                       known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
+        });
     }
     walk<Gates>(of, count, mine, [=](auto size, int first, int panel, std::size_t at, int column, int columns) {
         const std::int16_t* levels[size];
@@ -263,13 +357,10 @@ static void multiply_quantized(const PackedWeights& W, const Operand* of, int co
             multiply_pairs<Gates>(w + at, levels, columns, counts);
     });
     for (int n = 0; n < count; ++n)
-        for (int panel = mine.member; panel < panels_of(of[n].active); panel += mine.members)
-            for (int g = 0; g < Gates; ++g) {
-                const int at = panel * stride + g * kPanel;
-                const Rows value = load(W.scales + (panel * Gates + g) * kPanel) * all(of[n].x->unit);
-                const Rows product = to_float(load(of[n].counts + at)) * value;
-                store(of[n].sums + at, add ? product + load(of[n].sums + at) : product);
-            }
+        each_panel(of[n].active, mine, [&](int panel) {
+            for (int g = 0; g < Gates; ++g)
+                store_scaled<Gates>(W, of[n], panel, g, load(of[n].counts + panel * stride + g * kPanel), add, stride);
+        });
 }
 
 // sums [panel][stride] += W times x for every product, of `Gates` gates.
@@ -308,11 +399,12 @@ static inline void multiply_input(Steps steps, Part mine) {
         of[n] = {&s.input, s.active, s.input_begin & ~1, s.input_end, s.sums, s.counts};
         if (V.precision == Precision::int8) continue;
         of[n].begin = s.input_begin;
-        for (int panel = mine.member; panel < panels_of(s.active); panel += mine.members)
+        each_panel(s.active, mine, [&](int panel) {
             for (int g = 0; g < Gates; ++g) {
                 const int at = panel * kSize + g * kPanel;
                 store(s.sums + at, s.tabulated ? load(s.tabulated + at) : all(0.0f));
             }
+        });
     }
     const int apart = with_table ? steps.count : 1, together = with_table ? 1 : steps.count;
     for (int n = 0; n < apart; ++n)
@@ -326,8 +418,7 @@ static inline void multiply_input(Steps steps, Part mine) {
 template <class Work>
 static inline void each_panel(Steps steps, Part mine, Work work) {
     for (int n = 0; n < steps.count; ++n)
-        for (int panel = mine.member; panel < panels_of(steps[n].active); panel += mine.members)
-            work(steps[n], panel * kPanel);
+        each_panel(steps[n].active, mine, [&](int panel) { work(steps[n], panel * kPanel); });
 }
 
 // S of the changed blocks of `Panels` panels, from the last block to the first. Within a block, even and odd columns are

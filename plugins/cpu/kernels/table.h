@@ -59,7 +59,7 @@ struct Step {
     float* c;              // [D], VCLSTM
 };
 
-// A thread's part of the rows: panels `member`, `member` + `members`, … Each row is summed by one thread in a fixed
+// A thread's part of the rows: shells `member`, `member` + `members`, … Each row is summed by one thread in a fixed
 // order, so that the result does not depend on the number of threads.
 struct Part {
     int member;

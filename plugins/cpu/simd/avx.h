@@ -18,13 +18,14 @@ constexpr int kRegisters = 2;  // per Rows
 // kAhead: prefetch distance for weights in bytes; 0 relies on the hardware prefetcher, which was faster with AVX-512
 // (docs/kernel-notes.md). kCountsApart: independent Counts a product adds to in turn, to hide the four cycles of
 // latency of VNNI's instruction. kSumRegisters: how many of the 32 or 16 registers may hold the sums of sequences that
-// are multiplied together.
+// are multiplied together. kPanelOrder: the most active rows for which one int8 product goes panel by panel, which
+// leaves fewer sums to load and store, instead of through memory in order, which a larger product needs.
 #ifdef __AVX512VNNI__
 constexpr std::size_t kAhead = 0;
-constexpr int kCountsApart = 4, kSumRegisters = 24;
+constexpr int kCountsApart = 4, kSumRegisters = 24, kPanelOrder = 4096;
 #else
 constexpr std::size_t kAhead = 4096;
-constexpr int kCountsApart = 1, kSumRegisters = 8;
+constexpr int kCountsApart = 1, kSumRegisters = 8, kPanelOrder = 384;
 #endif
 
 struct Rows {

@@ -11,7 +11,7 @@ namespace vcdeploy::VCDEPLOY_ISA {
 
 constexpr int kRegisters = 4;         // per Rows
 constexpr std::size_t kAhead = 4096;  // as in avx.h
-constexpr int kCountsApart = 1, kSumRegisters = 8;
+constexpr int kCountsApart = 1, kSumRegisters = 8, kPanelOrder = 384;
 
 #ifdef __GNUC__
 typedef float Four __attribute__((vector_size(16)));
