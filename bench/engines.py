@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from vcdeploy import custom_ops, extras
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
-from vcdeploy.runtime import backends, loading, sources
+from vcdeploy.runtime import backends, sources
+from vcdeploy.runtime import load as load_model
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS, is_variable
@@ -186,7 +187,7 @@ def load(engine: Engine, folder: Path, threads: int, steps: int = 1, batch: int 
     if engine.runtime == "native" and not engine.table:
         return _without_table(file, engine.precision, threads)
     backend = backends.FUNCTION_BODY if engine.form == FUNCTION else engine.runtime
-    model = loading.load(file, backend, engine.precision, threads)
+    model = load_model(file, backend, engine.precision, threads)
     from vcdeploy.runtime.native import NativeModel
 
     if engine.table and not (isinstance(model.runner, NativeModel) and model.runner.table_bytes):
@@ -210,7 +211,7 @@ def _on_gpu(engine: Engine, file: Path, threads: int, steps: int, batch: int) ->
     if engine.runtime == "onnxruntime":
         provider = "tensorrt" if engine.form == PLUGIN else "cuda"
         try:
-            return loading.load(file, f"onnxruntime:{provider}", threads=threads)
+            return load_model(file, f"onnxruntime:{provider}", threads=threads)
         except VcdeployError as error:
             raise Absent(str(error)) from error
     source = sources.open_source(file)

@@ -19,7 +19,7 @@ import onnx
 from vcdeploy.bench import models
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import check_runtime
-from vcdeploy.runtime import loading, sources
+from vcdeploy.runtime import load, sources
 from vcdeploy.runtime.sampling import Sampling
 
 BATCHES = (1, 4)  # with one sequence, a block of the grid may continue without the others
@@ -43,7 +43,7 @@ def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[st
     made = models.synthetic(case["unit"], case["dim"], 0.05, 0.95, seed=1)
     file = folder / "model.onnx"
     made.write(file, precision=case["precision"])
-    runner = _engine(file) if case["backend"] == "tensorrt" else loading.load(file, case["backend"]).runner
+    runner = _engine(file) if case["backend"] == "tensorrt" else load(file, case["backend"]).runner
     data["runs"] = runner.detail
     network = sources.network_of(file.read_bytes(), str(file))
     differences = [each for batch in BATCHES for each in check_runtime(f"B = {batch}", runner, network, batch)]
@@ -55,7 +55,7 @@ def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[st
     if "no CUDA graph" in runner.detail:
         return "failed", runner.detail
     if case["backend"] == "tensorrt" and case["precision"] == "f32":
-        wanted = list(loading.load(file, "native").generate([0], LENGTH, seed=1))
+        wanted = list(load(file, "native").generate([0], LENGTH, seed=1))
         if [
             token.id for piece in runner.generate(np.array([0]), LENGTH, Sampling(seed=1)) for token in piece
         ] != wanted:

@@ -17,7 +17,7 @@ from vcdeploy.bench.paper.experiment import Experiment, Row
 from vcdeploy.bench.paper.run import corpus_of
 from vcdeploy.bench.report import rounded
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import loading
+from vcdeploy.runtime import load
 from vcdeploy.spec import is_variable
 from vcdeploy.training import checkpoint
 from vcdeploy.training.config import TrainConfig
@@ -142,7 +142,7 @@ def _all_active(dim: int, vocab: Vocabulary) -> BenchModel:
 
 def _bits(file: Path, test: np.ndarray, vocab: Vocabulary) -> float:
     """Bits on the test text, with int8 weights."""
-    model = loading.load(file, "native", "int8", 1)
+    model = load(file, "native", "int8", 1)
     tally, _ = evaluate_loaded(model, Streams(test, 32, 100, exact=True))
     bits: float = tally.summary(model.config["unit"], model.config["dim"], vocab)["bits"]
     return bits

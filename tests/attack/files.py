@@ -29,7 +29,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, helper
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format import wire
 from vcdeploy.format.checksum import seal
-from vcdeploy.runtime.loading import load
+from vcdeploy.runtime import load
 from vcdeploy.runtime.sources import OnnxSource
 
 TOKENS = np.arange(8).reshape(4, 2) % 7

@@ -21,8 +21,8 @@ from vcdeploy.format import reader, wire
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.graph import newest_opset
 from vcdeploy.format.structure import difference, structure
+from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
-from vcdeploy.runtime.loading import load
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS
 
 TOKENS = np.arange(6).reshape(3, 2)
