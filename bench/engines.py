@@ -9,20 +9,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vcdeploy import custom_ops, extras
+from vcdeploy.bench import other_runtimes
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
 from vcdeploy.runtime import backends, sources
 from vcdeploy.runtime import load as load_model
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS, is_variable
 
 # The runtimes that dense units are measured in, with their display names.
-RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
+RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO", "jax": "JAX"}
+OTHERS = tuple(other_runtimes.RUNTIMES)  # without a backend of vcdeploy
 FUNCTION, CUSTOM_OP, BUCKETED = "function", "custom op", "bucketed"  # how ONNX Runtime runs a variable unit
 PLUGIN = "plugin"  # how TensorRT runs one
 DENSE_FORM, QUANTISED, COMPILED = "dense", "quantised", "compiled"  # how engines run a dense unit
@@ -44,7 +42,7 @@ class Engine:
     """
 
     name: str
-    runtime: str  # native, onnxruntime, torch, openvino or tensorrt
+    runtime: str  # native, tensorrt, or one of RUNTIMES
     unit: str
     file: str
     form: str
@@ -78,7 +76,7 @@ def engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[En
         file = f"{unit}-bucketed.onnx" if form == BUCKETED else f"{unit}.onnx"
         found.append(Engine(f"onnxruntime {form}", "onnxruntime", unit, file, form))
     for runtime in RUNTIMES:
-        for dense in UNITS[unit].dense if runtime != "openvino" else UNITS[unit].dense[:1]:
+        for dense in UNITS[unit].dense[: 1 if runtime in OTHERS else None]:
             found.append(Engine(f"{runtime} {dense}", runtime, dense, f"{dense}.onnx", DENSE_FORM))
     return found
 
@@ -101,7 +99,8 @@ def peers() -> list[Engine]:
         found.append(Engine(f"torch {unit}", "torch", unit, f"{unit}.onnx", DENSE_FORM))
         found.append(Engine(f"torch {unit} int8", "torch", unit, f"{unit}.onnx", QUANTISED, "int8"))
     found.append(Engine("torch gru compiled", "torch", "gru", "gru.onnx", COMPILED))
-    found += [Engine(f"openvino {unit}", "openvino", unit, f"{unit}.onnx", DENSE_FORM) for unit in ("gru", "lstm")]
+    for runtime in OTHERS:
+        found += [Engine(f"{runtime} {unit}", runtime, unit, f"{unit}.onnx", DENSE_FORM) for unit in ("gru", "lstm")]
     return found
 
 
@@ -178,8 +177,8 @@ def load(engine: Engine, folder: Path, threads: int, steps: int = 1, batch: int 
     file = folder / engine.file
     if engine.device == CUDA:
         return _on_gpu(engine, file, threads, steps, batch)
-    if engine.runtime == "openvino":
-        return _openvino(file, threads)
+    if engine.runtime in OTHERS:
+        return other_runtimes.load(engine.runtime, file, threads)
     if engine.form in (QUANTISED, COMPILED):
         from vcdeploy.bench import peers
 
@@ -247,32 +246,3 @@ def stream_of(model: Model) -> int:
         return int(torch.cuda.current_stream().cuda_stream)
     runner: Any = model.runner  # of vcdeploy.gpu: all of them have a stream
     return int(runner.stream.handle)
-
-
-class OpenVinoModel(PythonLoop):
-    """A dense exported file in OpenVINO. Files with functions are not supported: they would have to be inlined."""
-
-    def __init__(self, file: Path, rows: int, dim: int, threads: int) -> None:
-        import openvino
-
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": threads,
-            "INFERENCE_PRECISION_HINT": "f32",  # otherwise bfloat16 is used where the processor supports it
-        }
-        self._request = openvino.Core().compile_model(str(file), "CPU", settings).create_infer_request()
-        self._rows, self._dim = rows, dim
-
-    def run(self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None = None, position: int = 0) -> Any:
-        if state is None:
-            state = np.zeros((self._rows, tokens.shape[1], self._dim), np.float32)
-        made = self._request.infer({"tokens": tokens, "state": state})
-        return made["logits"], made["state_out"], made["compute"]
-
-
-def _openvino(file: Path, threads: int) -> Model:
-    source = sources.open_source(file)
-    config = source.config
-    rows = config["layers"] * UNITS[config["unit"]].state_rows
-    runner = OpenVinoModel(file, rows, config["dim"], threads)
-    return Model("openvino", config, source.vocab, "f32", str(file), runner)

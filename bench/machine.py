@@ -10,7 +10,7 @@ from typing import Any
 
 from vcdeploy.runtime import backends
 
-PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "openvino", "tensorrt", "cuda-python")
+PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "torch", "openvino", "jax", "tensorrt", "cuda-python")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 UNKNOWN_CACHE = 64 * 2**20
 

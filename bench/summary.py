@@ -11,6 +11,7 @@ from vcdeploy.analysis import chart
 from vcdeploy.analysis.document import Figure, Section, Table, markdown, page
 from vcdeploy.bench import fits
 from vcdeploy.bench.design import STEPS
+from vcdeploy.bench.engines import RUNTIMES
 from vcdeploy.bench.scenarios import COLD
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import DENSE_UNITS
@@ -22,7 +23,6 @@ CALLS = {
     "generate": "each symbol sampled from the previous prediction",
     COLD: "one symbol/call, caches cold",
 }
-RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 BUSY = 0.5  # load average at the start of a report
 
 Part = dict[str, Any]
