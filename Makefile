@@ -9,7 +9,7 @@ LOCKED := --quiet --require-hashes --no-deps --only-binary :all:
 NATIVE := CMakeLists.txt $(SOURCES) $(shell find plugins -name CMakeLists.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test docs pictures fuzz ptxas lint format clean
+.PHONY: help setup lock demo test attack docs pictures fuzz ptxas lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ demo: $(RUNNABLE)  ## install what is needed to run models; generate a text and 
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+attack: setup  ## attack files, the engine, and commands while they write; under 20 minutes on two cores
+	$(BIN)/python tests/attack
 
 docs: setup  ## build the documentation site in build/site; open build/site/index.html
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[docs]"

@@ -24,6 +24,7 @@ from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sampling import Sampling
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/
+from attack.summary import Summary
 from random_models import VOCAB, model
 
 DEADLINE = 60  # seconds for one process, which needs a fraction of one; longer is a hang
@@ -225,8 +226,12 @@ def signals(count: int) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         runner = large(2)
         expected = runner.run(tokens())
-        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return ends_with(KeyboardInterrupt, lambda: runner.run(endless), runner, expected)
+
+        def run() -> None:
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+            runner.run(endless)
+
+        return ends_with(KeyboardInterrupt, run, runner, expected)
 
     def terminated(delay: float) -> bool:
         runner = large(2)
@@ -237,8 +242,8 @@ def signals(count: int) -> int:
             raise SystemExit(0 if sound else 1)
 
         signal.signal(signal.SIGTERM, handler)
-        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGTERM)).start()
         try:
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGTERM)).start()
             runner.run(endless)
         except SystemExit as error:
             return error.code == 0
@@ -264,12 +269,10 @@ def main() -> None:
         ("cancel and timeout, also while waiting", 3 * n, lambda: cancels_and_timeouts(n)),
         ("Ctrl-C, and SIGTERM whose handler runs and forks", 2 * n, lambda: signals(n)),
     ]
-    total = 0
+    summary = Summary()
     for what, tries, attack in attacks:
-        failures = attack()
-        total += failures
-        print(f"{what}: {tries} tries, {failures} failures", flush=True)
-    sys.exit(total > 0)
+        summary.line(what, tries, attack())
+    summary.exit()
 
 
 if __name__ == "__main__":

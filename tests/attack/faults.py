@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from attack.summary import Summary
 from victims import FAIL, FAIL_FROM_HERE_ON, SHORT, under_shim, victims
 
 KINDS = {
@@ -22,14 +23,14 @@ KINDS = {
 }
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=24, help="attacks per command, drawn at random; 0 for every point")
     parser.add_argument("--commands", default="train,resume,export,bundle,sample")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     under_shim()
-    failed = 0
+    summary = Summary()
     with victims(*arguments.commands.split(",")) as chosen:
         for victim in chosen:
             points = [(at, kind) for at in range(1, victim.operations() + 1) for kind in KINDS]
@@ -43,10 +44,9 @@ def main() -> int:
                 wrong += bool(found)
                 for each in found:
                     print(f"{victim.name}, {kind} at operation {at}: {each}", file=sys.stderr)
-            failed += wrong
-            print(f"I/O errors in {victim.name} ({every} points): {len(points)} tries, {wrong} failures", flush=True)
-    return 1 if failed else 0
+            summary.line(f"I/O errors in {victim.name} ({every} points)", len(points), wrong)
+    summary.exit()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

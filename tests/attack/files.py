@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from attack.summary import Summary
 from onnx import AttributeProto, ModelProto, NodeProto, helper
 
 from vcdeploy.errors import VcdeployError
@@ -474,12 +475,10 @@ def main() -> None:
     warnings.simplefilter("ignore")  # of files without a checksum
     from fuzz import SOUND, fuzz, write_originals
 
-    failed = False
+    summary = Summary()
 
     def tell(what: str, tries: int, failures: list[str]) -> None:
-        nonlocal failed
-        failed |= bool(failures)
-        print(f"{what}: {tries:,} tries, {len(failures)} failures", flush=True)
+        summary.line(what, tries, len(failures))
         for each in failures[:20]:
             print(f"  {each}", flush=True)
 
@@ -502,7 +501,7 @@ def main() -> None:
             tries = len(hostile(0))
             tell(f"a hostile file of {megabytes} MB", tries, hostile_files(folder, megabytes << 20))
         tell("a crafted state of a run with a fitting checksum", *crafted_states(Run(folder)))
-    sys.exit(failed)
+    summary.exit()
 
 
 if __name__ == "__main__":

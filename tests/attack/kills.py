@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from attack.summary import Summary
 from victims import KILL, Victim, under_shim, victims
 
 
@@ -25,14 +26,14 @@ def random_kill(victim: Victim, folder: Path, longest: float, draw: random.Rando
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=16, help="kills in all")
     parser.add_argument("--commands", default="resume,sample")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     under_shim()
-    draw, failed = random.Random(arguments.seed), 0
+    draw, summary = random.Random(arguments.seed), Summary()
     with victims(*arguments.commands.split(",")) as chosen:
         for victim in chosen:
             operations = victim.operations()
@@ -55,10 +56,9 @@ def main() -> int:
                     tries, wrong = tries + 1, wrong + bool(found)
                     for each in found:
                         print(f"{victim.name}, {kind} kill {tries}: {each}", file=sys.stderr)
-                failed += wrong
-                print(f"kills of {victim.name}, {kind}: {tries} tries, {wrong} failures", flush=True)
-    return 1 if failed else 0
+                summary.line(f"SIGKILL of {victim.name}, {kind}", tries, wrong)
+    summary.exit()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from attack.summary import Summary
 from cases import EPSILON, GATES
 from layouts import DTYPES, LAYOUTS, Several, exported, inputs_of, with_gradients
 
@@ -44,7 +45,7 @@ def compiled(case: Case) -> bool:
     return all(map(torch.equal, made, with_gradients(network, cases)))
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, help="cases per attack; all by default")
     count = parser.parse_args().count
@@ -54,7 +55,7 @@ def main() -> int:
         "torch.compile on strides, forward and backward": compiled,
         "torch.export and AOTInductor on strides": export_and_aotinductor,
     }
-    failures = 0
+    summary = Summary()
     for name, attack in attacks.items():
         cases = list(product(GATES, DTYPES, [*LAYOUTS, "empty"]))[:count]
         failed = 0
@@ -65,10 +66,9 @@ def main() -> int:
                 print(f"{name}, {case}: {type(error).__name__}: {str(error)[:300]}")
                 fine = False
             failed += not fine
-        print(f"{name}: {len(cases)} tries, {failed} failures", flush=True)
-        failures += failed
-    return int(failures > 0)
+        summary.line(name, len(cases), failed)
+    summary.exit()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/
+from attack.summary import Summary
 from random_models import model
 
 PIECE = 7000  # tokens per round: a multiple of 7 and 1000
 GROWTH = 8 << 20  # bytes; one piece of logits is 0.8 MB, so that a leak of one per round shows within ten rounds
+CHUNKS = (1, 7, 1000)
 WARM = 10  # rounds until the memory counts as warm
 
 
@@ -29,11 +31,11 @@ def resident() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def soak(precision: str, count: int, chunks: tuple[int, ...] = (1, 7, 1000)) -> int:
+def soak(precision: str, count: int) -> int:
     """Generate count tokens and return the number of failures."""
     subject = model("vcgru", 32, precision=precision)
     native = subject._model
-    states = [np.zeros((native.state_rows, 1, native.dim), np.float32) for _ in chunks]
+    states = [np.zeros((native.state_rows, 1, native.dim), np.float32) for _ in CHUNKS]
     random = np.random.default_rng(1)
     newest, state = np.zeros(1, np.int64), None
     made, failures, warm, most, begin = 0, 0, 0, 0, time.monotonic()
@@ -45,7 +47,7 @@ def soak(precision: str, count: int, chunks: tuple[int, ...] = (1, 7, 1000)) -> 
         read = np.concatenate([newest, tokens[:-1]])[:, None]  # what the generating run has read
         newest = tokens[-1:]
         outputs = []
-        for number, chunk in enumerate(chunks):
+        for number, chunk in enumerate(CHUNKS):
             pieces = []
             for start in range(0, size, chunk):
                 logits, states[number], fractions = native.run(read[start : start + chunk], states[number])
@@ -71,7 +73,6 @@ def soak(precision: str, count: int, chunks: tuple[int, ...] = (1, 7, 1000)) -> 
     if most > warm + GROWTH:
         failures += 1
         print(f"  {precision}: memory grew from {warm >> 20} to {most >> 20} MB")
-    print(f"soak {precision}, chunks of {', '.join(map(str, chunks))}: {made} tries, {failures} failures", flush=True)
     return failures
 
 
@@ -80,7 +81,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=140_000, help="tokens per precision (default 140000)")
     parser.add_argument("--precisions", nargs="+", default=["f32", "int8"])
     arguments = parser.parse_args()
-    sys.exit(sum(soak(each, arguments.count) for each in arguments.precisions) > 0)
+    summary = Summary()
+    for each in arguments.precisions:
+        name = f"tokens generated in {each}, read again in chunks of {', '.join(map(str, CHUNKS))}"
+        summary.line(name, arguments.count, soak(each, arguments.count))
+    summary.exit()
 
 
 if __name__ == "__main__":
