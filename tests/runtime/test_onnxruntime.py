@@ -16,6 +16,8 @@ from small_models import scheduled
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
+from vcdeploy.format.checksum import seal
+from vcdeploy.runtime import load
 from vcdeploy.runtime import onnxruntime as onnxruntime_backend
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sampling import Sampling, generate
@@ -214,6 +216,17 @@ def test_a_spoilt_file_is_explained(spoil: Callable[[ModelProto], None], said: s
     spoil(model)
     with pytest.raises(VcdeployError, match=said):
         OnnxRuntimeModel(model.SerializeToString(), custom_op=spoil is not without_functions)
+
+
+def test_onnxruntime_logs_nothing(model: ModelProto, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its log would send control characters in the name of a node to the terminal."""
+    model.graph.node.append(helper.make_node("Constant", [], ["far"], value_int=10**6))
+    model.graph.node.append(helper.make_node("Gather", ["layers.0.b", "far"], ["gathered"], name="\x1b]0;owned\x07"))
+    model.graph.output.append(helper.make_tensor_value_info("gathered", TensorProto.FLOAT, None))
+    onnx.save(seal(model), tmp_path / "far.onnx")
+    with pytest.raises(VcdeployError, match=r"can't (load|run) \S*far\.onnx"):
+        load(tmp_path / "far.onnx", "onnxruntime").run(np.zeros((1, 1), np.int64))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

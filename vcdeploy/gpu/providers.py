@@ -14,7 +14,7 @@ from vcdeploy import extras
 from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.format.metadata import EXPORT_AGAIN
 from vcdeploy.gpu import cuda, plugin_files
-from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel, form_of
+from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel, form_of, session_options
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -66,9 +66,7 @@ class CudaModel(OnnxRuntimeModel):
     def _session_on_gpu(self, content: bytes, threads: int, providers: list[tuple[str, dict[str, str]]]) -> Any:
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3  # errors only; they are raised as exceptions
+        options = session_options(threads)
         options.add_session_config_entry(RECORD, "1")
         try:
             with warnings.catch_warnings():
@@ -142,4 +140,4 @@ PROVIDERS = {"cuda": CudaModel, "tensorrt": TensorRtProviderModel}
 
 def start(source: Source, precision: str, threads: int, variant: str) -> CudaModel:
     """The registry's entry point; variant: a key of PROVIDERS."""
-    return PROVIDERS[variant](source.content(), threads)
+    return PROVIDERS[variant](source.content(), threads, name=str(source.file))

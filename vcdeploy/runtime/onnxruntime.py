@@ -38,10 +38,15 @@ class OnnxRuntimeModel(PythonLoop):
 
     backend = "onnxruntime"
 
-    def __init__(self, source: Path | str | bytes, threads: int = 1, custom_op: bool = True) -> None:
-        """source: the file, or its content. custom_op: False to use the function body even if the library exists."""
+    def __init__(
+        self, source: Path | str | bytes, threads: int = 1, custom_op: bool = True, name: str = "the model"
+    ) -> None:
+        """source: the file, or its content with a name for errors.
+
+        custom_op: False to use the function body even if the library exists.
+        """
         extras.require("onnxruntime", for_="the onnxruntime backend")
-        self.name = "the model" if isinstance(source, bytes) else str(source)
+        self.name = name if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
         model = _parse(content, self.name)
         metadata = {each.key: each.value for each in model.metadata_props}
@@ -92,9 +97,7 @@ class OnnxRuntimeModel(PythonLoop):
     def _open(self, model: ModelProto, content: bytes, threads: int, custom_ops: Path | None) -> Any:
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3  # errors only; they are raised as exceptions
+        options = session_options(threads)
         remedy = EXPORT_AGAIN
         try:
             if custom_ops is not None:
@@ -156,7 +159,7 @@ class OnnxRuntimeModel(PythonLoop):
 
 def start(source: Source, precision: str, threads: int, variant: str) -> OnnxRuntimeModel:
     """Entry point for the registry. variant: "function" to use the function body even if the custom op was built."""
-    return OnnxRuntimeModel(source.content(), threads, custom_op=variant != "function")
+    return OnnxRuntimeModel(source.content(), threads, custom_op=variant != "function", name=str(source.file))
 
 
 def _read(path: Path) -> bytes:
@@ -176,6 +179,16 @@ def _parse(content: bytes, name: str) -> ModelProto:
         return onnx.load_model_from_string(content)
     except Exception as error:  # protobuf implementations raise different types
         raise VcdeployError(f"{name} is not a complete ONNX file ({error}): {EXPORT_AGAIN}") from error
+
+
+def session_options(threads: int) -> Any:
+    """Options of a session that logs nothing: errors are raised, and a log would not filter the names in a file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    return options
 
 
 def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
