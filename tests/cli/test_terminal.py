@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import click
+import onnx
 import pytest
 import torch
 from click.testing import CliRunner
@@ -17,6 +18,7 @@ from small_models import scheduled
 
 from vcdeploy import cli
 from vcdeploy.cli import terminal
+from vcdeploy.export import build
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
@@ -98,6 +100,18 @@ def test_no_control_character_reaches_a_terminal(model: Path, on_terminal: Run, 
     assert sent.strip()
     assert controls(sent) == set()
     assert "\x1b[8m" not in sent
+
+
+def test_a_warning_is_a_message(model: Path, tmp_path: Path) -> None:
+    exported = build(checkpoint.read(model / "best.safetensors"))
+    for each in exported.metadata_props:
+        if each.key == "vcdeploy.checksum":
+            each.key = "removed"
+    onnx.save(exported, tmp_path / "old.onnx")
+    command = [sys.executable, "-m", "vcdeploy", "sample", tmp_path / "old.onnx", "--length", "3"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert said.startswith(f"warning: {tmp_path}/old.onnx has no checksum")
+    assert "UserWarning" not in said
 
 
 def test_our_own_colours_still_reach_it(model: Path, on_terminal: Run) -> None:

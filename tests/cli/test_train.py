@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -248,7 +249,9 @@ def test_settings_with_resume_are_refused(text: Path, tmp_path: Path, here: Call
     assert "leave out --dim, --lr" in result.stderr
     model_only = here("train", "--resume", "run/best.safetensors")
     assert model_only.exit_code == 1
-    assert "holds a model only: resume from last.safetensors" in model_only.stderr
+    assert "holds a model only: resume from run/last.safetensors" in model_only.stderr
+    shutil.copy("run/best.safetensors", "run/last.safetensors")
+    assert "run/last.safetensors holds a model only: start a new run" in here("train", "--resume", "run").stderr
 
 
 def test_symbols_the_model_has_never_seen(text: Path, tmp_path: Path, here: Callable[..., Result]) -> None:

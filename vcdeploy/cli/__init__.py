@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import re
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import IO, Any
 
@@ -43,11 +46,22 @@ class Failure(click.ClickException):
         click.echo(f"error: {self.message}", file=file, err=file is None)
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show a warning as a message, without the line of code that gave it."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 class Commands(LazyGroup):
-    """Our commands; shows errors as messages."""
+    """Our commands; shows errors and warnings as messages."""
 
     def main(self, *args: Any, **more: Any) -> Any:
-        with guarded_output():
+        with guarded_output(), plain_warnings():
             try:
                 return super().main(*args, **more)
             except OSError as error:

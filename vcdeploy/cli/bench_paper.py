@@ -233,7 +233,7 @@ def _experiments(names: tuple[str, ...]) -> list[Experiment]:
         if name not in EXPERIMENTS:
             near = get_close_matches(name, EXPERIMENTS, n=1)
             raise BadValue(
-                f"no experiment {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+                f"no experiment {name!r}" + (f"; did you mean {near[0]}?" if near else ".")
                 + f" There are: {', '.join(EXPERIMENTS)}"
             )  # fmt: skip
     return [EXPERIMENTS[name] for name in names or EXPERIMENTS]

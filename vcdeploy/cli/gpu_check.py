@@ -26,7 +26,7 @@ def gpu_check(output: Path, quick: bool) -> None:
     Builds the plugin and engines, checks every unit, precision and kernel path against PyTorch, captures CUDA graphs,
     runs compute-sanitizer if it is installed, and measures speed by m. A failed step does not stop the others, and the
     report is written after each step. The exit code is 0 only if nothing failed. Without a GPU it prints what it would
-    do and what is missing, with exit code 1. Not run on a GPU yet.
+    do and what is missing, with exit code 3. Not run on a GPU yet.
     """
     from vcdeploy.bench import gpu_check as check
     from vcdeploy.files import write_atomically

@@ -146,7 +146,9 @@ def train(
             file = checkpoint.find(resume, prefer="last")
             saved = checkpoint.read(file)
             if not saved.training:
-                raise VcdeployError(f"{file} holds a model only: resume from last.safetensors")
+                last = file.with_name("last.safetensors")
+                remedy = f"resume from {last}" if last != file and last.is_file() else "start a new run"
+                raise VcdeployError(f"{file} holds a model only: {remedy}")
             config, folder = resuming.settings(saved), file.parent
         else:
             config = TrainConfig(**settings, corpus=corpus or TrainConfig.corpus)
