@@ -331,7 +331,7 @@ class _Comparison:
     def __init__(self, network: LanguageModel, precision: str) -> None:
         self.network, self.precision = network.double().eval(), precision
         self.unit: Any = network.unit
-        self.variable = network.has_scheduler
+        self.variable = self.unit.has_scheduler
         # int8 has its own sigmoid and tanh.
         self.activation = TANH_ERROR if precision == "int8" and self.variable else ACTIVATION
         # ONNX attributes are float32.

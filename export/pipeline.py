@@ -11,19 +11,18 @@ from typing import Any
 
 from onnx import ModelProto
 
-from vcdeploy import zoo
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import Report, check_export
 from vcdeploy.format.graph import build
-from vcdeploy.runtime import sources
+from vcdeploy.runtime.sources import open_source
 from vcdeploy.training.checkpoint import Checkpoint
+from vcdeploy.zoo import FOLDER
 
 
 @dataclass(frozen=True)
 class Job:
-    """An export: the model as named by the user, its file, and the form to write."""
+    """An export: the model, its file, and the form to write."""
 
-    name: str
     file: Path
     checkpoint: Checkpoint
     precision: str
@@ -42,22 +41,16 @@ class Job:
     ) -> Job:
         """precision: None for that of the model."""
         tell(f"loading {name}")
-        checkpoint = sources.open_source(name).checkpoint
-        return cls(
-            name,
-            sources.find(name),
-            checkpoint,
-            precision or checkpoint.config.get("precision", "f32"),
-            opset,
-            bucketed,
-            tell,
-        )
+        source = open_source(name)
+        checkpoint = source.checkpoint
+        precision = precision or checkpoint.config.get("precision", "f32")
+        return cls(source.file, checkpoint, precision, opset, bucketed, tell)
 
     def default_path(self, suffix: str) -> Path:
         """A path next to the model and named after it; in the current folder for a pretrained model."""
         stored = self.checkpoint.config.get("precision", "f32")
         form = f"-{self.precision}" * (self.precision != stored) + "-bucketed" * self.bucketed
-        folder = Path() if self.name in zoo.names() else self.file.parent
+        folder = Path() if self.file.parent == FOLDER else self.file.parent
         return folder / f"{self.file.stem}{form}{suffix}"
 
     def check_place(self, path: Path, force: bool) -> None:

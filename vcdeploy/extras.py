@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 
 from vcdeploy.errors import NoGpu, VcdeployError
@@ -36,6 +35,8 @@ def install_command(module: str) -> str:
 @cache
 def _optional() -> list[tuple[str, str]]:
     """The optional requirements of the installed package, each with its extra."""
+    from importlib.metadata import PackageNotFoundError, requires  # takes 10 ms
+
     try:
         declared = requires("vcdeploy") or []
     except PackageNotFoundError:

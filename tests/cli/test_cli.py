@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from vcdeploy import __version__, cli
-from vcdeploy.cli.group import Entry
+from vcdeploy.cli import Entry
 from vcdeploy.errors import VcdeployError
 
 

@@ -108,7 +108,7 @@ def test_a_warning_is_a_message(model: Path, tmp_path: Path) -> None:
         if each.key == "vcdeploy.checksum":
             each.key = "removed"
     onnx.save(exported, tmp_path / "old.onnx")
-    command = [sys.executable, "-m", "vcdeploy", "sample", tmp_path / "old.onnx", "--length", "3"]
+    command = [sys.executable, "-m", "vcdeploy", "sample", str(tmp_path / "old.onnx"), "--length", "3"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert said.startswith(f"warning: {tmp_path}/old.onnx has no checksum")
     assert "UserWarning" not in said

@@ -20,7 +20,7 @@ from vcdeploy.export import assemble
 from vcdeploy.format import reader, wire
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.graph import newest_opset
-from vcdeploy.format.structure import difference, structure
+from vcdeploy.format.structure import difference, layer_values, structure
 from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS
@@ -42,7 +42,7 @@ def test_the_messages_are_those_onnx_writes(unit: str, precision: str) -> None:
         parts = structure(config | {"sharpness": 0.5, "epsilon": 1e-3}, 9, 18)
         for kind, messages in (
             (NodeProto, parts.nodes),
-            (ValueInfoProto, [*parts.inputs, *parts.outputs, *parts.values]),
+            (ValueInfoProto, [*parts.inputs, *parts.outputs, *layer_values(config)]),
             (FunctionProto, parts.functions),
         ):
             for message in messages:

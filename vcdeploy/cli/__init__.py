@@ -6,17 +6,27 @@ import errno
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import IO, Any
+from importlib import import_module
+from typing import IO, Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-from vcdeploy import __version__, extras
-from vcdeploy.cli.group import Entry, LazyGroup
+from vcdeploy import __version__
 from vcdeploy.cli.terminal import guarded_output
 from vcdeploy.errors import VcdeployError
+from vcdeploy.extras import EXTRAS, missing
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in --help, so that --help imports no command."""
+
+    target: str
+    summary: str
+
 
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
@@ -57,8 +67,36 @@ def plain_warnings() -> Iterator[None]:
         warnings.formatwarning = before
 
 
-class Commands(LazyGroup):
-    """Our commands; shows errors and warnings as messages."""
+class Commands(click.Group):
+    """A group whose commands come from a table of entries by name; shows errors and warnings as messages."""
+
+    def __init__(self, *args: Any, entries: Mapping[str, Entry], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.entries:
+            return None
+        module, _, function = self.entries[cmd_name].target.partition(":")
+        command: click.Command = getattr(import_module(module), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in self.entries.items()])
+
+    def complete_commands(self, incomplete: str) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=each.summary)
+            for name, each in self.entries.items()
+            if name.startswith(incomplete)
+        ]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return self.complete_commands(incomplete) + click.Command.shell_complete(self, ctx, incomplete)
 
     def main(self, *args: Any, **more: Any) -> Any:
         with guarded_output(), plain_warnings():
@@ -88,9 +126,9 @@ class Commands(LazyGroup):
             raise Failure(str(error), error.exit_code) from error
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
-            if module not in extras.EXTRAS:
+            if module not in EXTRAS:
                 raise
-            absent = extras.missing(module, f"vcdeploy {ctx.invoked_subcommand}")
+            absent = missing(module, f"vcdeploy {ctx.invoked_subcommand}")
             raise Failure(str(absent), absent.exit_code) from error
         except (MemoryError, RuntimeError) as error:
             # PyTorch raises a RuntimeError if memory runs out.

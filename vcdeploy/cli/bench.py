@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from vcdeploy.cli.group import Entry, LazyGroup
+from vcdeploy.cli import Commands, Entry
 
 COMMANDS = {
     "run": Entry("vcdeploy.cli.bench_run:run", "Measure MODEL against dense models of its size (the default)."),
@@ -16,7 +16,7 @@ COMMANDS = {
 }
 
 
-class Bench(LazyGroup):
+class Bench(Commands):
     """A group whose default subcommand is `run`; a model in a folder called run or train is ./run or ./train."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

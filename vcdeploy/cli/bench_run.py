@@ -21,9 +21,8 @@ from vcdeploy.cli.bench_options import (
     split,
     threshold_option,
 )
-from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.progress import progress
-from vcdeploy.cli.types import BATCH, SEED, THREADS
+from vcdeploy.cli.types import BATCH, SEED, THREADS, complete_model
 from vcdeploy.errors import BadValue
 from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
 
@@ -32,7 +31,7 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to impor
 
 
 @click.command()
-@click.argument("model", required=False, type=ModelName())
+@click.argument("model", required=False, shell_complete=complete_model)
 @click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Unit of a synthetic model. [default: vcgru]")
 @click.option("--dim", type=click.IntRange(2, MOST_DIMENSIONS), help="State size of a synthetic model. [default: 1024]")
 @click.option("--m", metavar="LO:HI",

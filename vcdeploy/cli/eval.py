@@ -10,8 +10,7 @@ from rich.table import Table
 
 from vcdeploy import extras, zoo
 from vcdeploy.cli import terminal
-from vcdeploy.cli.model import ModelName
-from vcdeploy.cli.types import BATCH, THREADS
+from vcdeploy.cli.types import BATCH, THREADS, complete_model
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import CHOICES
@@ -22,7 +21,7 @@ SEGMENT = 100  # steps per call
 
 
 @click.command("eval", short_help="Evaluate a model.")
-@click.argument("model", default=zoo.DEFAULT, type=ModelName())
+@click.argument("model", default=zoo.DEFAULT, shell_complete=complete_model)
 @click.argument("corpus", required=False)
 @click.option(
     "--split",

@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vcdeploy import extras, zoo
 from vcdeploy.cli import terminal
-from vcdeploy.cli.model import ModelName
 from vcdeploy.cli.progress import progress
+from vcdeploy.cli.types import complete_model
 from vcdeploy.errors import BadValue, VcdeployError
+from vcdeploy.extras import require
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import PRECISIONS
+from vcdeploy.zoo import DEFAULT
 
 if TYPE_CHECKING:
     from vcdeploy.export.parity import Report
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Write a model as an ONNX file.")
-@click.argument("model", type=ModelName(), default=zoo.DEFAULT)
+@click.argument("model", shell_complete=complete_model, default=DEFAULT)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
               help="File to write. [default: next to MODEL (a pretrained one: here), named after it]")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS),
@@ -86,7 +87,7 @@ def export(
         tensorrt.check_settings(precision or "f32", bucketed)
         ctx.exit(tensorrt.finish(Path(model), {}))
     for module in ("torch", "safetensors"):
-        extras.require(module, for_="vcdeploy export")
+        require(module, for_="vcdeploy export")
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.pipeline import Job
 

@@ -1,10 +1,12 @@
-"""Text input of commands: a file or standard input."""
+"""Input and output of commands: text from a file or standard input, files to write."""
 
 import sys
 from pathlib import Path
 
+import click
+
 from vcdeploy.errors import VcdeployError
-from vcdeploy.files import read_limited
+from vcdeploy.files import read_limited, write_atomically
 
 LARGEST = 1 << 28  # bytes; a device such as /dev/zero never ends
 
@@ -30,3 +32,12 @@ def read_given(name: str, what: str) -> str:
         raise VcdeployError(
             f"{what} {place} is not UTF-8: byte 0x{data[error.start]:02X} at offset {error.start}"
         ) from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically, and print its name on standard error."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
+    click.echo(f"wrote {path}", err=True)

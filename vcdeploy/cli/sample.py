@@ -11,20 +11,17 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy import zoo
-from vcdeploy.cli.io import read_given
-from vcdeploy.cli.model import ModelName
-from vcdeploy.cli.output import write_file
-from vcdeploy.cli.strip import Collected, Stream, compute_stream
+from vcdeploy.cli.io import read_given, write_file
 from vcdeploy.cli.tally import Stop, Tally, m_of
-from vcdeploy.cli.types import SEED, THREADS
+from vcdeploy.cli.terminal import Stream
+from vcdeploy.cli.types import SEED, THREADS, complete_model
 from vcdeploy.errors import BadValue
 from vcdeploy.runtime import Model, Sampling, load
 from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.spec import PRECISIONS
-from vcdeploy.vocabulary import Vocabulary
-from vcdeploy.vocabulary.primes import encode_prime, start_of_text
-from vcdeploy.vocabulary.spelling import Speller
+from vcdeploy.vocabulary import Speller, Vocabulary
+from vcdeploy.vocabulary.primes import encode_prime
+from vcdeploy.zoo import DEFAULT
 
 FORMATS = ("abc", "midi", "svg", "wav")
 SUFFIXES = {".abc": "abc", ".mid": "midi", ".midi": "midi", ".svg": "svg", ".wav": "wav"}
@@ -34,7 +31,7 @@ SENTENCE_ENDS = ".!?"
 
 
 @click.command(short_help="Generate text or tunes.")
-@click.argument("model", default=zoo.DEFAULT, type=ModelName())
+@click.argument("model", default=DEFAULT, shell_complete=complete_model)
 @click.option("--prime", help="Text to continue. [default: the start of a line or of a tune]")
 @click.option("--prime-file", type=click.Path(allow_dash=True),
               help="Read the prime from a file, or from standard input (-); a final newline is dropped.")  # fmt: skip
@@ -158,8 +155,8 @@ def _write_texts(
     tally: Tally,
 ) -> None:
     vocab = model.vocab
-    prime = encode_prime(text, vocab, from_file) if text else start_of_text(vocab)
-    stream = compute_stream() if show_compute else Collected() if output else Stream()
+    prime = encode_prime(text, vocab, from_file) if text else vocab.start()
+    stream = _stream(show_compute, output)
     stop = _ends_sentence(vocab) if length is None and vocab.kind == "text" else None
     length = length or (LONGEST_TEXT if stop else LENGTH * vocab.period)
     for seed in seeds:
@@ -178,6 +175,26 @@ def _write_texts(
     stream.explain()
     if isinstance(stream, Collected) and output:
         write_file(output, stream.text.encode())
+
+
+class Collected(Stream):
+    """Collect characters for a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def write(self, text: str, m: float | None = None) -> None:
+        self.text += text
+        self._last = text[-1:] or self._last
+
+
+def _stream(show_compute: bool, output: Path | None) -> Stream:
+    if show_compute:
+        from vcdeploy.cli.strip import compute_stream
+
+        return compute_stream()
+    return Collected() if output else Stream()
 
 
 def _ends_sentence(vocab: Vocabulary) -> Stop:

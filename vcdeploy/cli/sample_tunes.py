@@ -10,7 +10,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.cli.output import write_file
+from vcdeploy.cli.io import write_file
 from vcdeploy.cli.strip import compute_stream
 from vcdeploy.cli.tally import Tally, m_of
 from vcdeploy.music import notation

@@ -6,38 +6,7 @@ import click
 
 from vcdeploy import colours
 from vcdeploy.cli import terminal
-
-
-class Stream:
-    """Print characters immediately."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def write(self, text: str, m: float | None = None) -> None:
-        if text:
-            click.echo(text, nl=False)  # echo flushes
-            self._last = text[-1]
-
-    def end(self) -> None:
-        """Start the next output on a new line."""
-        if self._last != "\n":
-            self.write("\n")
-
-    def explain(self) -> None:
-        """Print what colours or digits mean, if there are any."""
-
-
-class Collected(Stream):
-    """Collect characters for a file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = ""
-
-    def write(self, text: str, m: float | None = None) -> None:
-        self.text += text
-        self._last = text[-1:] or self._last
+from vcdeploy.cli.terminal import Stream
 
 
 class Coloured(Stream):

@@ -81,7 +81,8 @@ class Tally:
 
     def describe(self, model: Model, threads: int) -> str:
         symbols = self.primed + self.made
-        backend = f"{model.backend} ({model.detail})" if model.detail else model.backend
+        detail = model.detail
+        backend = f"{model.backend} ({detail})" if detail else model.backend
         return (
             f"{backend}, {model.precision}, {threads} thread{'s' * (threads > 1)} · "
             f"{symbols / max(self.seconds, 1e-9):,.0f} tokens/s ({self.primed:,} read, {self.made:,} generated) · "

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+import click
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -118,6 +120,26 @@ def write_own(text: str) -> None:
         stream.write(text)
     if stream is not None:
         stream.flush()
+
+
+class Stream:
+    """Print characters immediately."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def write(self, text: str, m: float | None = None) -> None:
+        if text:
+            click.echo(text, nl=False)  # echo flushes
+            self._last = text[-1]
+
+    def end(self) -> None:
+        """Start the next output on a new line."""
+        if self._last != "\n":
+            self.write("\n")
+
+    def explain(self) -> None:
+        """Print what colours or digits mean, if there are any."""
 
 
 def console(*, stderr: bool = False, soft_wrap: bool = False, highlight: bool = False) -> Console:

@@ -18,17 +18,14 @@ from vcdeploy.analysis.layout import lines
 from vcdeploy.analysis.spending import RISE
 from vcdeploy.analysis.traces import blocks, changes_of
 from vcdeploy.cli import terminal
-from vcdeploy.cli.io import read_given
-from vcdeploy.cli.model import ModelName
-from vcdeploy.cli.output import write_file
+from vcdeploy.cli.io import read_given, write_file
 from vcdeploy.cli.spending import spending_table
 from vcdeploy.cli.strip import compute_stream
-from vcdeploy.cli.types import THREADS
+from vcdeploy.cli.types import THREADS, complete_model
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.runtime import Model, load
 from vcdeploy.runtime.backends import CHOICES
 from vcdeploy.spec import PRECISIONS
-from vcdeploy.vocabulary.primes import start_of_text
 
 SHADES = " ░▒▓█"  # of a change in the terminal, by its square root; a space means no change
 ROWS = 12  # rows of dimensions in the terminal
@@ -40,7 +37,7 @@ EXAMPLES = {
 
 
 @click.command(short_help="Show where a model spends its computation.")
-@click.argument("models", metavar="[MODEL]...", nargs=-1, type=ModelName())
+@click.argument("models", metavar="[MODEL]...", nargs=-1, shell_complete=complete_model)
 @click.option("--text", "texts", multiple=True,
               help="Text to read; for music, ABC or symbols. Several are shown one below another.")  # fmt: skip
 @click.option("--file", "files", multiple=True, type=click.Path(allow_dash=True),
@@ -138,7 +135,7 @@ def _example(model: Model) -> _Source:
         except VcdeployError:
             continue
         return _Source("", text)
-    vocab, start = model.vocab, start_of_text(model.vocab)
+    vocab, start = model.vocab, model.vocab.start()
     ids = [*start.tolist(), *model.generate(start, 60 * vocab.period)]
     return _Source("", " ".join(vocab.symbols[each] for each in ids) if vocab.kind == "music" else vocab.decode(ids))
 

@@ -10,14 +10,14 @@ import click
 
 from vcdeploy import zoo as models
 from vcdeploy.cli import terminal
-from vcdeploy.cli.model import ModelName
+from vcdeploy.cli.types import complete_model
 from vcdeploy.errors import VcdeployError
 
 WIDTH = 120  # columns of the list
 
 
 @click.command()
-@click.argument("name", required=False, type=ModelName())
+@click.argument("name", required=False, shell_complete=complete_model)
 @click.option("--json", "as_json", is_flag=True, help="Print the cards, or the card, as JSON.")
 def zoo(name: str | None, as_json: bool) -> None:
     """List the pretrained models, or show the card of one.

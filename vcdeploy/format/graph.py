@@ -4,19 +4,19 @@ import json
 from typing import Any, Protocol
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from vcdeploy import __version__
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.dense import ORDER, onnx_gates
-from vcdeploy.format.functions import OLDEST_OPSET, WEIGHTS, attach_functions, check
+from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, WEIGHTS, check
+from vcdeploy.format.metadata import CONFIG_KEY, VOCAB_KEY
 from vcdeploy.format.precision import Array, packed
-from vcdeploy.format.structure import Structure, structure
+from vcdeploy.format.structure import Structure, layer_values, structure
 from vcdeploy.spec import PRECISIONS, is_variable
 from vcdeploy.vocabulary import Vocabulary
 
-CONFIG_KEY, VOCAB_KEY = "vcdeploy.config", "vcdeploy.vocab"
 DEFAULT_OPSET = 18  # supported by the oldest ONNX Runtime we support and by TensorRT 10
 LARGEST_FILE = 2**31 - 1  # protobuf's limit, in bytes
 
@@ -73,16 +73,17 @@ def assemble(
         initializer=_initializers(config, parameters, parts),
         input=map(ValueInfoProto.FromString, parts.inputs),
         output=map(ValueInfoProto.FromString, parts.outputs),
-        value_info=map(ValueInfoProto.FromString, parts.values),
+        value_info=map(ValueInfoProto.FromString, layer_values(config)),
     )
     opsets = [helper.make_opsetid("", opset)]
-    ir_version = max(9, helper.find_min_ir_version_for(opsets))
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+    ir_version = max(9, helper.find_min_ir_version_for(opsets))  # 9: the first with default attributes of functions
+    if parts.functions:
+        opsets.append(helper.make_opsetid(DOMAIN, OP_VERSION))
+    functions = map(FunctionProto.FromString, parts.functions)
+    model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=ir_version)
     model.producer_name, model.producer_version = "vcdeploy", __version__
     symbols = json.dumps(vocab.symbols, ensure_ascii=False)
     helper.set_model_props(model, {CONFIG_KEY: json.dumps(config), VOCAB_KEY: symbols})
-    if parts.functions:
-        attach_functions(model)
     if (size := model.ByteSize()) > LARGEST_FILE:
         raise VcdeployError(
             f"the file would be {size / 1e9:.1f} GB, more than ONNX's limit of 2 GB per file: "

@@ -8,6 +8,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
 
+CONFIG_KEY, VOCAB_KEY = "vcdeploy.config", "vcdeploy.vocab"
 EXPORT_AGAIN = "export it again with `vcdeploy export`"
 LONGEST_CONFIG, LONGEST_VOCABULARY = 2**20, 2**24  # characters; parsed JSON takes many times its text
 LARGEST = 2**31 - 1  # of dim and layers
@@ -15,15 +16,15 @@ LARGEST = 2**31 - 1  # of dim and layers
 
 def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
     """The configuration of a model: unit, dim, layers, sharpness, epsilon, precision, kind, …"""
-    if "vcdeploy.config" not in metadata or "vcdeploy.vocab" not in metadata:
+    if CONFIG_KEY not in metadata or VOCAB_KEY not in metadata:
         raise VcdeployError(
-            f"{name} is an ONNX file, but not a vcdeploy model: its metadata lacks vcdeploy.config or vcdeploy.vocab. "
+            f"{name} is an ONNX file, but not a vcdeploy model: its metadata lacks {CONFIG_KEY} or {VOCAB_KEY}. "
             "Run other models with ONNX Runtime directly."
         )
-    _check_length(metadata, "vcdeploy.config", LONGEST_CONFIG, name)
-    _check_length(metadata, "vcdeploy.vocab", LONGEST_VOCABULARY, name)
+    _check_length(metadata, CONFIG_KEY, LONGEST_CONFIG, name)
+    _check_length(metadata, VOCAB_KEY, LONGEST_VOCABULARY, name)
     try:
-        config = json.loads(metadata["vcdeploy.config"])
+        config = json.loads(metadata[CONFIG_KEY])
         unit = UNITS.get(config["unit"])
         sound = (
             unit is not None
@@ -31,10 +32,10 @@ def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
             and all(type(config[key]) is int and 0 < config[key] <= LARGEST for key in ("dim", "layers"))
         )
         if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():
-            raise ValueError(f"{metadata['vcdeploy.config'][:200]}")
+            raise ValueError(f"{metadata[CONFIG_KEY][:200]}")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise VcdeployError(
-            f"the vcdeploy.config of {name} is incomplete or invalid ({brief(error)}): {EXPORT_AGAIN}"
+            f"the {CONFIG_KEY} of {name} is incomplete or invalid ({brief(error)}): {EXPORT_AGAIN}"
         ) from error
     return dict(config)
 
@@ -42,12 +43,12 @@ def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
 def read_vocabulary(metadata: Mapping[str, str], config: Mapping[str, Any], name: str) -> Vocabulary:
     """The vocabulary of a model; config: its configuration."""
     try:
-        symbols = json.loads(metadata["vcdeploy.vocab"])
+        symbols = json.loads(metadata[VOCAB_KEY])
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
             raise ValueError("it is not a list of strings")
         return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
     except (TypeError, ValueError, RecursionError, VcdeployError) as error:
-        raise VcdeployError(f"the vcdeploy.vocab of {name} is invalid ({brief(error)}): {EXPORT_AGAIN}") from error
+        raise VcdeployError(f"the {VOCAB_KEY} of {name} is invalid ({brief(error)}): {EXPORT_AGAIN}") from error
 
 
 def _check_length(metadata: Mapping[str, str], key: str, most: int, name: str) -> None:

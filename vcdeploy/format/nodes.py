@@ -44,6 +44,11 @@ class Nodes:
         names = [f"{self.fresh('Split')}_{part}" for part in range(parts)]
         return list(self.add_many("Split", value, outputs=names, axis=axis, num_outputs=parts))
 
+    def join_parts(self, value: str, parts: int, kept: Sequence[int], axis: int) -> str:
+        """Split `value` into equal parts and concatenate those at the places `kept`."""
+        names = self.split(value, parts, axis)
+        return self.add("Concat", *[names[place] for place in kept], axis=axis)
+
     def constant(self, value: ArrayLike, dtype: DTypeLike) -> str:
         return self.add("Constant", value=np.asarray(value, dtype))
 

@@ -4,8 +4,8 @@ Shapes: x, h, c, e [B, d]; m [B]; the weights of a step [G·d, d], gates stacked
 prefix that covers every active dimension: past it the mask is 0, so both give the same result.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,20 +63,14 @@ class Scheduler:
         return nodes.add("Where", nodes.add("Less", soft, self.epsilon), self.zero, soft)
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """A matrix, gates stacked by rows. In int8: integer levels, held as double, and the scale of each row."""
 
     values: str  # [R, C]
     scale: str = ""  # [R], in int8
 
-    def each(self, change: Callable[[str], str]) -> "Matrix":
-        """Apply the same change of rows to values and scale."""
-        return Matrix(change(self.values), change(self.scale) if self.scale else "")
 
-
-@dataclass(frozen=True)
-class Vector:
+class Vector(NamedTuple):
     """Vectors [..., D] as integer levels, held as double, and the value of one level in each, [..., 1]."""
 
     levels: str
@@ -179,12 +173,11 @@ def weights_of_step(nodes: Nodes, unit: str, U: Matrix, V: Matrix) -> list[Matri
     if unit != "vcgru":
         return [U, V]
 
-    def gates(*places: int) -> Callable[[str], str]:
-        return lambda stacked: nodes.add(
-            "Concat", *[each for place, each in enumerate(nodes.split(stacked, 3, axis=0)) if place in places], axis=0
-        )
+    def gates(matrix: Matrix, *places: int) -> Matrix:
+        """Those gates of a matrix and of its scale."""
+        return Matrix(*(each and nodes.join_parts(each, 3, places, axis=0) for each in matrix))
 
-    return [matrix.each(gates(*places)) for matrix in (U, V) for places in ((0, 1), (2,))]
+    return [gates(U, 0, 1), gates(U, 2), gates(V, 0, 1), gates(V, 2)]
 
 
 def advance(

@@ -33,7 +33,7 @@ from vcdeploy.spec import UNITS, is_variable
 
 @dataclass(frozen=True)
 class Structure:
-    """The parts of a graph as protobuf messages. values: shapes of inner values, which only inform.
+    """The parts of a graph as protobuf messages.
 
     functions: the bodies of our ops; none in the bucketed form and in dense units.
     """
@@ -42,18 +42,20 @@ class Structure:
     initializers: dict[str, Initializer]
     inputs: list[bytes]
     outputs: list[bytes]
-    values: list[bytes]
     functions: list[bytes]
 
 
 def structure(config: Mapping[str, Any], symbols: int, opset: int) -> Structure:
     """The structure of the model that a configuration describes. symbols: size of its vocabulary."""
+    return _structure(config, symbols, opset, declared(config, symbols))
+
+
+def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Weights) -> Structure:
     unit, precision, D, layers = config["unit"], config["precision"], config["dim"], config["layers"]
-    nodes = Nodes()
-    weights = declared(config, symbols, nodes)
+    nodes, variable = weights.nodes, is_variable(unit)
     x = weights.rows("embedding", "tokens")  # [T, B, D]
     int8 = None
-    if is_variable(unit):
+    if variable:
         if precision == "int8":
             int8 = Int8.prepare(nodes, nodes.constant(activation_levels(D), np.float32))
         x, states, m = _variable_stack(nodes, weights, config, x, int8)
@@ -68,7 +70,7 @@ def structure(config: Mapping[str, Any], symbols: int, opset: int) -> Structure:
         scores = nodes.add("MatMul", x, nodes.add("Transpose", output, perm=[1, 0]))
     nodes.add("Add", scores, weights.whole("output.bias"), output="logits")
     rows = len(states)
-    body = is_variable(unit) and not config.get("bucketed")
+    body = variable and not config.get("bucketed")
     return Structure(
         [wire.node(each) for each in nodes.nodes],
         weights.initializers,
@@ -78,16 +80,15 @@ def structure(config: Mapping[str, Any], symbols: int, opset: int) -> Structure:
             wire.value("state_out", [rows, "B", D]),
             wire.value("compute", ["T", "B", layers]),
         ],
-        _layer_values(config) if is_variable(unit) else [],
         [function(UNITS[unit].op, opset, precision == "int8")] if body else [],
     )
 
 
-def declared(config: Mapping[str, Any], symbols: int, nodes: Nodes | None = None) -> Weights:
-    """The stored weights of the model that a configuration describes, in the order of the file."""
+def declared(config: Mapping[str, Any], symbols: int) -> Weights:
+    """The stored weights of the model that a configuration describes, in the order of the file, and no nodes yet."""
     unit, D = config["unit"], config["dim"]
     stacked = len(UNITS[unit].gates) * D
-    weights = Weights(nodes or Nodes(), config["precision"])
+    weights = Weights(Nodes(), config["precision"])
     weights.add("embedding", (symbols, D))
     for index in range(config["layers"]):
         if unit in ORDER:
@@ -109,7 +110,8 @@ def difference(graph: Graph, config: Mapping[str, Any], symbols: int) -> str | N
     """
     if config["layers"] > len(graph.initializers):  # before anything is built for so many
         return f"it has {len(graph.initializers)} weights for {config['layers']} layers"
-    wanted = declared(config, symbols).initializers
+    weights = declared(config, symbols)
+    wanted = weights.initializers
     for name, each in wanted.items():
         if name not in graph.initializers:
             return f"it has no weights {name}"
@@ -123,7 +125,7 @@ def difference(graph: Graph, config: Mapping[str, Any], symbols: int) -> str | N
     opset = graph.opsets.get("ai.onnx", 0)
     if opset < OLDEST_OPSET:
         return f"it has opset {opset}, not {OLDEST_OPSET} or newer"
-    expected = structure(config, symbols, opset)
+    expected = _structure(config, symbols, opset, weights)
     if expected.functions and graph.opsets.get(DOMAIN) != OP_VERSION:
         return f"it doesn't import version {OP_VERSION} of the domain {DOMAIN}"
     for what in ("nodes", "inputs", "outputs", "functions"):
@@ -136,8 +138,10 @@ def difference(graph: Graph, config: Mapping[str, Any], symbols: int) -> str | N
     return None
 
 
-def _layer_values(config: Mapping[str, Any]) -> list[bytes]:
-    """The shapes of the layer outputs, for tools that do not look into functions."""
+def layer_values(config: Mapping[str, Any]) -> list[bytes]:
+    """The shapes of the layer outputs, which only inform tools that do not look into functions."""
+    if not is_variable(config["unit"]):
+        return []
     D = config["dim"]
     shapes: dict[str, list[int | str]] = {"Y": ["T", "B", D], "H": ["B", D], "M": ["T", "B"], "C": ["B", D]}
     return [

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy import extras
 from vcdeploy.errors import VcdeployError
+from vcdeploy.extras import install_command, require
 from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.sampling import Sampling, Token
 from vcdeploy.spec import UNITS
@@ -90,7 +90,7 @@ class Row:
         """Why the backend can't be used here; None if it can."""
         for module in self.requires:
             if not find_spec(module):
-                return f"{module} is not installed; run: {extras.install_command(module)}"
+                return f"{module} is not installed; run: {install_command(module)}"
         if self.name == "native":
             return native_fault()
         return None
@@ -106,7 +106,7 @@ class Row:
                 raise VcdeployError(f"only the native backend has instruction sets: omit isa, or use it, not {name}")
             variant = isa
         for module in self.requires:
-            extras.require(module, for_=f"the {name} backend")
+            require(module, for_=f"the {name} backend")
         if (fault := self.fault()) is not None:
             raise VcdeployError(
                 f"the {name} backend can't be used here ({fault}): `vcdeploy doctor` says how to fix it"
@@ -140,8 +140,8 @@ def choose(unit: str) -> Row:
         if not row.gpu and row.runs(unit) and row.fault() is None:
             return row
     raise VcdeployError(
-        f"no backend here runs {unit}: install ONNX Runtime with {extras.install_command('onnxruntime')}, "
-        f"or PyTorch with {extras.install_command('torch')}; `vcdeploy doctor` shows what else is missing"
+        f"no backend here runs {unit}: install ONNX Runtime with {install_command('onnxruntime')}, "
+        f"or PyTorch with {install_command('torch')}; `vcdeploy doctor` shows what else is missing"
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from vcdeploy import zoo
 from vcdeploy.errors import BadValue, Cancelled, TimedOut, VcdeployError
 from vcdeploy.runtime.backends import BACKENDS, CHOICES, Arrays, Backend, Interruptible, choose
 from vcdeploy.runtime.limits import Check, Event, check_of, checked, run_in_pieces
@@ -21,6 +20,7 @@ from vcdeploy.runtime.sampling import generate as generate_one_by_one
 from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import MOST_THREADS, PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
+from vcdeploy.zoo import FOLDER
 
 ISAS = ("avx512", "avx2", "portable")  # of the native backend, as far as the processor has them
 
@@ -274,7 +274,7 @@ def load(
             f"{path} needs more memory than is available: use a smaller --precision or a smaller model, "
             "or export it again if it is a small model"
         ) from error
-    again = path if isinstance(path, str) and path in zoo.names() else Path(path).absolute()
+    again = source.file.stem if source.file.parent == FOLDER else Path(path).absolute()
     origin = load, (again, row.name, precision, threads, isa)
     return Model(name, source.config, source.vocab, precision, str(source.file), runner, origin)
 

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy import extras, zoo
 from vcdeploy.errors import VcdeployError
+from vcdeploy.extras import require
 from vcdeploy.format import metadata, reader, structure
 from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
+from vcdeploy.zoo import model_file, names
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from vcdeploy.format.reader import Stored
     from vcdeploy.training.checkpoint import Checkpoint
     from vcdeploy.units import LanguageModel
@@ -56,8 +59,8 @@ def open_source(path: str | Path) -> Source:
 
 def find(path: str | Path) -> Path:
     """The model file for a path or a pretrained model's name."""
-    if isinstance(path, str) and path in zoo.names():
-        return zoo.model_file(path)
+    if isinstance(path, str) and path in names():
+        return model_file(path)
     file = Path(path)
     if file.is_dir():
         for name in ("best.safetensors", "last.safetensors", "model.onnx"):
@@ -70,11 +73,11 @@ def find(path: str | Path) -> Path:
     if file.suffix == ".plan" and (model := file.with_name("model.onnx")).is_file():
         return model  # it has the vocabulary; the engine is in the same folder
     if not file.is_file():
-        near = get_close_matches(str(path), zoo.names(), n=1)
+        near = get_close_matches(str(path), names(), n=1)
         raise VcdeployError(
             f"no model at {path}: " + (f"did you mean {near[0]}? Otherwise " if near else "") + "give the file of "
             "`vcdeploy export`, a checkpoint or the folder of `vcdeploy train`, or the name of a pretrained model: "
-            + ", ".join(zoo.names())
+            + ", ".join(names())
         )
     return file
 
@@ -117,7 +120,7 @@ class CheckpointSource:
 
     def __init__(self, file: Path) -> None:
         for module in ("torch", "safetensors"):
-            extras.require(module, for_="loading a checkpoint")
+            require(module, for_="loading a checkpoint")
         from vcdeploy.training import checkpoint
 
         self.file = file
@@ -189,18 +192,30 @@ class OnnxSource:
     def checkpoint(self) -> Checkpoint:
         """The model as a checkpoint, as far as the file has the data, for exporting it in another form."""
         for module in ("torch", "safetensors"):
-            extras.require(module, for_="a model's weights in PyTorch")
+            require(module, for_="a model's weights in PyTorch")
         from vcdeploy.training.checkpoint import Checkpoint
 
         config = dict(self.config)
         config.setdefault("dropout", 0.0)
-        return Checkpoint(config, self.vocab, self.network().state_dict(), {}, config.get("training") or {})
+        return Checkpoint(config, self.vocab, self._state_dict(), {}, config.get("training") or {})
 
     def network(self) -> LanguageModel:
+        from vcdeploy.units import LanguageModel
+
+        weights = self._state_dict()  # compares the graph, before a network of the described size is built
+        settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
+        network = LanguageModel(self.config["unit"], len(self.vocab), **settings)
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise VcdeployError(f"the weights of {self.file} don't match its description: {error}") from error
+        return network
+
+    def _state_dict(self) -> dict[str, Tensor]:
+        """The weights in float32, by PyTorch name."""
         import torch
 
         from vcdeploy.format.dense import ORDER, torch_gates
-        from vcdeploy.units import LanguageModel
 
         unit, dense = self.config["unit"], {"W": "weight_ih_l0", "R": "weight_hh_l0"}
         parameters: dict[str, NDArray[np.float32]] = {}
@@ -214,10 +229,4 @@ class OnnxSource:
                 parameters[f"unit.{layer}.{dense.get(part, part)}"] = torch_gates(unit, array) if gates else array
             elif layer == "output":
                 parameters[name] = array
-        settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
-        network = LanguageModel(unit, len(self.vocab), **settings)
-        try:
-            network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in parameters.items()})
-        except RuntimeError as error:
-            raise VcdeployError(f"the weights of {self.file} don't match its description: {error}") from error
-        return network
+        return {name: torch.from_numpy(array.copy()) for name, array in parameters.items()}

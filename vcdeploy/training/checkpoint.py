@@ -23,7 +23,7 @@ from torch import Tensor
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically, write_privately
 from vcdeploy.format import checksum
-from vcdeploy.format.metadata import brief
+from vcdeploy.format.metadata import CONFIG_KEY, VOCAB_KEY, brief
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 
@@ -31,6 +31,7 @@ FORMAT = "vcdeploy.checkpoint.2"
 FORMAT_1 = "vcdeploy.checkpoint.1"  # up to version 0.2; its checksum covers the tensors only
 LONGEST_HEADER = 2**25  # bytes; parsed JSON takes many times its text
 MOST_DIMENSIONS = 8
+PROGRESS_KEY = "vcdeploy.progress"
 UNSEALED = "0" * 64
 
 
@@ -94,9 +95,9 @@ def write(path: Path, checkpoint: Checkpoint, *, rescue: bool = True) -> None:
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     header = {
         "vcdeploy.format": FORMAT,
-        "vcdeploy.config": json.dumps(checkpoint.config),
-        "vcdeploy.vocab": json.dumps(checkpoint.vocab.symbols, ensure_ascii=False),
-        "vcdeploy.progress": json.dumps(checkpoint.progress),
+        CONFIG_KEY: json.dumps(checkpoint.config),
+        VOCAB_KEY: json.dumps(checkpoint.vocab.symbols, ensure_ascii=False),
+        PROGRESS_KEY: json.dumps(checkpoint.progress),
     }
     content = sealed(tensors, header)
     try:
@@ -200,7 +201,7 @@ def read(path: Path) -> Checkpoint:
             stacklevel=2,
         )
     try:
-        config, symbols, progress = (json.loads(header[f"vcdeploy.{key}"]) for key in ("config", "vocab", "progress"))
+        config, symbols, progress = (json.loads(header[key]) for key in (CONFIG_KEY, VOCAB_KEY, PROGRESS_KEY))
         if not isinstance(config, dict) or not isinstance(progress, dict):
             raise TypeError("config and progress must be JSON objects")
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vcdeploy.spec import UNITS, Unit
-from vcdeploy.units.arguments import refuse_positional
+from vcdeploy.units.variable import refuse_positional
 
 
 class DenseUnit(nn.Module):

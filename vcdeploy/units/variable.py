@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from vcdeploy import kernels
 from vcdeploy.format.functions import op_attributes
 from vcdeploy.spec import UNITS, Unit
-from vcdeploy.units.arguments import refuse_positional
 
 
 class VariableLayer(nn.Module):
@@ -52,6 +51,16 @@ def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float
             version=1,
         )
     )
+
+
+def refuse_positional(unit: str, dim: object, others: tuple[object, ...]) -> None:
+    """Refuse positional arguments after dim: VCGRU(64, 128) looks like nn.GRU's sizes, and there is only one size."""
+    if others:
+        call = ", ".join(map(repr, (dim, *others)))
+        raise TypeError(
+            f"{unit}({call}): only dim may be positional. It is the size of inputs, state and outputs alike; name "
+            f"everything else, such as {unit}({dim!r}, layers=2). For inputs of another size add an nn.Linear in front."
+        )
 
 
 def _check_mask(sharpness: float, epsilon: float) -> None:

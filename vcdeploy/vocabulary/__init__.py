@@ -1,5 +1,5 @@
 """The symbols of a model: text, bits or music, and their ids."""
 
-from vcdeploy.vocabulary.symbols import KINDS, Vocabulary, describe_unknown
+from vcdeploy.vocabulary.symbols import KINDS, Speller, Vocabulary, describe_unknown
 
-__all__ = ["KINDS", "Vocabulary", "describe_unknown"]
+__all__ = ["KINDS", "Speller", "Vocabulary", "describe_unknown"]

@@ -83,10 +83,3 @@ def _offer(suggestion: str, nearest: dict[str, str], from_file: bool) -> str:
     ways = [f"{each!r} as {near!r}" if near else f"{each!r} left out" for each, near in nearest.items()]
     more = f" and {len(ways) - 8} more" if len(ways) > 8 else ""
     return f"it knows the rest, with {', '.join(ways[:8])}{more}"
-
-
-def start_of_text(vocab: Vocabulary) -> NDArray[np.int64]:
-    """The ids to start a text from: a newline, else a space, else the first symbol."""
-    if vocab.kind == "bits":
-        return vocab.encode("\n")
-    return vocab.encode(next((each for each in "\n " if each in vocab.symbols), vocab.symbols[0]))

@@ -1,5 +1,6 @@
 """The vocabulary of a model: its symbols, and conversion between text and ids."""
 
+import codecs
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -96,6 +97,12 @@ class Vocabulary:
             )
         return ids.astype(np.int64)
 
+    def start(self) -> NDArray[np.int64]:
+        """The ids to start a text from: a newline, else a space, else the first symbol."""
+        if self.kind == "bits":
+            return self.encode("\n")
+        return self.encode(next((each for each in "\n " if each in self._ids), self.symbols[0]))
+
     @property
     def period(self) -> int:
         """Symbols per character (bits: per byte): 8 bits and their buffer, else 1."""
@@ -134,6 +141,28 @@ class Vocabulary:
         from vcdeploy.music import notation
 
         return notation.abc_of(symbols)
+
+
+class Speller:
+    """Turns ids into characters, each as soon as it is complete; with bits, a character takes several ids."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab, self._row = vocab, list[int]()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def spell(self, id_: int) -> str:
+        if self.vocab.kind == "text":
+            return self.vocab.symbols[id_]
+        self._row.append(id_)
+        byte = ""
+        if len(self._row) == 8:
+            byte = self._decoder.decode(np.packbits(np.array(self._row, np.uint8)).tobytes())
+        if len(self._row) == self.vocab.period:
+            self._row = []
+        return byte
+
+    def end(self) -> str:
+        return "" if self.vocab.kind == "text" else self._decoder.decode(b"", final=True)
 
 
 def describe_unknown(symbols: Sequence[str], ids: NDArray[np.signedinteger[Any]]) -> str:
