@@ -112,7 +112,7 @@ def _layer(engine: str, task: Task) -> tuple[list[Any], Callable[[], tuple[Any, 
     v[0] = 1
     states = [torch.zeros(B, D) for _ in spec.state]
     inputs = [each.requires_grad_() for each in (x, states[0], U, V, u, v, b, *states[1:])]
-    op = kernels.OPS[task.unit] if engine == OPS else getattr(cells, task.unit)
+    op = kernels.OPS[task.unit] if engine == OPS else cells.SEQUENCES[task.unit]
 
     def run() -> tuple[Any, Any]:
         y, _, m, *_ = op(*inputs, task.sharpness, EPSILON)

@@ -471,9 +471,9 @@ class _Comparison:
         return [each.view_as(x) for each in after]
 
     def _dense_step(self, layer: Any, x: Tensor, before: list[Tensor]) -> list[Tensor]:
-        rows = [each.flatten(0, 1).unsqueeze(0) for each in before]
-        _, after = layer(x.flatten(0, 1).unsqueeze(0), rows[0] if len(rows) == 1 else tuple(rows))
-        return [each.view_as(x) for each in ([after] if len(rows) == 1 else after)]
+        rows = [each.flatten(0, 1) for each in before]
+        _, *after = self.unit.run_layer(layer, x.flatten(0, 1).unsqueeze(0), *rows)
+        return [each.view_as(x) for each in after]
 
     def _activations(self, wanted: Outputs) -> dict[str, float]:
         """The error from approximate activations: one in m, up to four in a state, scaled by its magnitude."""

@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from cases import EPSILON, Case
+from cases import mask_of, small
 from torch import Tensor, nn
 
 from vcdeploy.kernels import OPS
@@ -29,7 +29,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"transposed": transposed, "sli
 
 
 def inputs_of(unit: str, dtype: torch.dtype, layout: str) -> list[Tensor]:
-    plain = Case(unit, 3, 0 if layout == "empty" else 2, 7, "ragged", 1.0).inputs(dtype)
+    plain = small(unit, 3, 0 if layout == "empty" else 2, 7).inputs(dtype)
     if layout == "empty":
         return plain
     made = [LAYOUTS[layout](each) for each in plain]
@@ -48,7 +48,7 @@ class Several(nn.Module):
         return [
             each.transpose(0, -1) + 1
             for unit, inputs in zip(self.units, cases, strict=True)
-            for each in OPS[unit](*inputs, 1.0, EPSILON)
+            for each in OPS[unit](*inputs, *mask_of(unit))
         ]
 
 

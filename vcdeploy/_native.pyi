@@ -14,7 +14,7 @@ def cpu_features() -> dict[str, bool]:
     """The instruction sets the kernels care about, and whether this processor has each."""
 
 def spec() -> dict[str, dict[str, dict[str, Any]]]:
-    """plugins/common/spec.h: {"units": {name: {op, gates, state_rows}}, "precisions": {name: {bytes}}}."""
+    """plugins/common/spec.h: {"units": {name: {op, variable, gates, state_rows}}, "precisions": {name: {bytes}}}."""
 
 def instruction_sets() -> list[str]:
     """What `isa` may be on this processor, best first; "portable" is always the last."""
@@ -58,12 +58,12 @@ def train_forward(
     H0: Reals,
     U: Reals,
     V: Reals,
-    u: Reals,
-    v: Reals,
+    u: Reals | None,
+    v: Reals | None,
     b: float,
     C: Reals | None,
     Y: Reals,
-    M: Reals,
+    M: Reals | None,
     gates: Reals | None,
     *,
     sharpness: float,
@@ -71,7 +71,9 @@ def train_forward(
     threads: int = 1,
     isa: str = "auto",
 ) -> None:
-    """The forward pass into Y and M; C, for vclstm, changes from the first cell to the last. All of one type.
+    """The forward pass into Y and M; C changes from the first cell to the last. All of one type.
+
+    A dense unit has no u, v and M, and ignores b, sharpness and epsilon.
 
     gates [T·B·G·W], W being D rounded up: kept there for train_backward.
     """
@@ -79,25 +81,25 @@ def train_forward(
 def train_backward(
     unit: str,
     dY: Reals,
-    dM: Reals,
+    dM: Reals | None,
     X: Reals,
     H0: Reals,
     U: Reals,
     V: Reals,
-    u: Reals,
-    v: Reals,
+    u: Reals | None,
+    v: Reals | None,
     C0: Reals | None,
     Y: Reals,
-    M: Reals,
+    M: Reals | None,
     gates: Reals,
     dH: Reals,
     dC: Reals | None,
     dX: Reals,
     dU: Reals,
     dV: Reals,
-    du: Reals,
-    dv: Reals,
-    dS: Reals,
+    du: Reals | None,
+    dv: Reals | None,
+    dS: Reals | None,
     *,
     sharpness: float,
     epsilon: float,

@@ -6,7 +6,6 @@ plugins/common/spec.h holds the same table for native code; a test keeps the two
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 MOST_THREADS = 256  # CPU threads of a model
 MOST_DIMENSIONS = 16384  # D of a model to train or to measure
@@ -19,6 +18,7 @@ class Unit:
     gates: their order in the stacked weights [G·D, D]. state: the rows of a layer's state, in order.
     variable: whether it has a scheduler. dense: the dense counterparts, closest first.
     products: a × a matrix products per step. elman_units: how many Elman units the paper counts it as.
+    trains: whether it has an op that trains on the kernels of plugins/cpu/training.
     exports: whether `vcdeploy export` supports it.
     """
 
@@ -29,14 +29,34 @@ class Unit:
     products: int
     elman_units: int
     dense: tuple[str, ...] = ()
+    trains: bool = True
     exports: bool = True
 
     @property
     def op(self) -> str:
         """The ONNX op type: ours for a variable unit, ONNX's own for a dense one."""
-        return self.name.upper()
+        return self.name.split("-")[0].upper()
 
-    @cached_property
+    @property
+    def function(self) -> str:
+        """The name of its op in PyTorch."""
+        return self.name.replace("-", "_")
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The weights of a layer, in the order of the op's inputs."""
+        return ("U", "V", "u", "v", "b") if self.variable else ("U", "V")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tensors the op takes (docs/design.md, section 2)."""
+        return ("X", "H0", *self.weights, *(f"{row.upper()}0" for row in self.state[1:]))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("Y", "H", *(("M",) if self.variable else ()), *(row.upper() for row in self.state[1:]))
+
+    @property
     def state_rows(self) -> int:
         """Rows of the state per layer."""
         return len(self.state)
@@ -68,10 +88,13 @@ UNITS = {
         Unit("vcgru", ("r", "z", "h"), ("h",), True, 6, 2, dense=("gru", "lstm")),
         Unit("vclstm", ("i", "f", "g", "o"), ("h", "c"), True, 8, 4, dense=("lstm", "gru")),
         Unit("rnn", ("h",), ("h",), False, 2, 1),
-        Unit("gru", ("r", "z", "n"), ("h",), False, 6, 2),
+        # The paper's form, that of vcgru: the reset gate multiplies the state before the matrix does.
+        Unit("gru-reset-first", ("r", "z", "h"), ("h",), False, 6, 2),
+        # PyTorch's form: the reset gate multiplies the product.
+        Unit("gru", ("r", "z", "n"), ("h",), False, 6, 2, trains=False),
         Unit("lstm", ("i", "f", "g", "o"), ("h", "c"), False, 8, 4),
         # A fast and a slow layer; its cost depends on how often the slow one runs (vcdeploy/cost.py).
-        Unit("crnn", ("fast", "slow"), ("fast", "slow"), False, 2, 1, exports=False),
+        Unit("crnn", ("fast", "slow"), ("fast", "slow"), False, 2, 1, trains=False, exports=False),
     )
 }
 
@@ -86,6 +109,7 @@ PRECISIONS = {
 }
 
 VARIABLE_UNITS = tuple(name for name, unit in UNITS.items() if unit.variable)
+TRAINED_UNITS = tuple(name for name, unit in UNITS.items() if unit.trains)
 DENSE_UNITS = tuple(name for name, unit in UNITS.items() if not unit.variable and unit.exports)
 TENSORRT_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.tensorrt)
 

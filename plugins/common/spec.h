@@ -6,28 +6,35 @@
 
 namespace vcdeploy {
 
-enum class Unit { vcrnn, vcgru, vclstm };
+// A dense unit is a variable one without its scheduler: everything is active, and the mask is 1.
+enum class Unit { vcrnn, vcgru, vclstm, rnn, gru_reset_first, lstm };
 
 struct UnitSpec {
     Unit unit;
     const char* name;
-    const char* op;  // the ONNX op type and the name of the TensorRT plugin
+    const char* op;  // the ONNX op type, and for a variable unit the name of the TensorRT plugin
+    bool variable;   // has a scheduler
     int gates;
     const char* gate_names[4];  // their order in the stacked weights U and V, [gates * D, D]
     int state_rows;             // rows of a layer's state per sequence: h, or h and c
     bool resets;                // the last gate reads r ⊙ hbar, so a step has two phases
 
     constexpr bool has_cell() const { return state_rows == 2; }
-    constexpr int inputs() const { return has_cell() ? 8 : 7; }   // of the op: X, H0, U, V, u, v, b, and C0
-    constexpr int outputs() const { return has_cell() ? 4 : 3; }  // Y, H, M, and C
+    // Of a variable unit's op: X, H0, U, V, u, v, b, and C0; Y, H, M, and C.
+    constexpr int inputs() const { return has_cell() ? 8 : 7; }
+    constexpr int outputs() const { return has_cell() ? 4 : 3; }
 };
 
 inline constexpr UnitSpec kUnits[] = {
-    {Unit::vcrnn, "vcrnn", "VCRNN", 1, {"h"}, 1, false},
-    {Unit::vcgru, "vcgru", "VCGRU", 3, {"r", "z", "h"}, 1, true},
-    {Unit::vclstm, "vclstm", "VCLSTM", 4, {"i", "f", "g", "o"}, 2, false},
+    {Unit::vcrnn, "vcrnn", "VCRNN", true, 1, {"h"}, 1, false},
+    {Unit::vcgru, "vcgru", "VCGRU", true, 3, {"r", "z", "h"}, 1, true},
+    {Unit::vclstm, "vclstm", "VCLSTM", true, 4, {"i", "f", "g", "o"}, 2, false},
+    {Unit::rnn, "rnn", "RNN", false, 1, {"h"}, 1, false},
+    {Unit::gru_reset_first, "gru-reset-first", "GRU", false, 3, {"r", "z", "h"}, 1, true},
+    {Unit::lstm, "lstm", "LSTM", false, 4, {"i", "f", "g", "o"}, 2, false},
 };
 inline constexpr int kUnitCount = sizeof kUnits / sizeof kUnits[0];
+inline constexpr int kVariableCount = 3;  // the variable units come first; the GPU and ONNX Runtime have only these
 
 constexpr const UnitSpec& spec_of(Unit unit) { return kUnits[static_cast<int>(unit)]; }
 constexpr int gates_of(Unit unit) { return spec_of(unit).gates; }
@@ -55,7 +62,7 @@ constexpr int bytes_of(Precision precision) { return spec_of(precision).bytes; }
 // A row's index is the value of its enumerator.
 constexpr bool rows_are_in_order() {
     for (int i = 0; i < kUnitCount; ++i)
-        if (static_cast<int>(kUnits[i].unit) != i) return false;
+        if (static_cast<int>(kUnits[i].unit) != i || kUnits[i].variable != (i < kVariableCount)) return false;
     for (int i = 0; i < kPrecisionCount; ++i)
         if (static_cast<int>(kPrecisions[i].precision) != i) return false;
     return true;

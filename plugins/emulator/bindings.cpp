@@ -81,16 +81,16 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
 
 template <class Weight, class Activation, class Real, class... Rest>
 std::set<emulator::Place> of_unit(const std::string& unit, Rest&... rest) {
-    for (const UnitSpec& each : kUnits)
-        if (unit == each.name)
-            return with_unit(each.unit,
+    for (int i = 0; i < kVariableCount; ++i)
+        if (unit == kUnits[i].name)
+            return with_unit(kUnits[i].unit,
                              [&](auto kind) { return emulate<decltype(kind), Weight, Activation, Real>(rest...); });
     throw std::invalid_argument("no unit " + unit);
 }
 
 Unit with_gates(int gates) {
-    for (const UnitSpec& each : kUnits)
-        if (each.gates == gates) return each.unit;
+    for (int i = 0; i < kVariableCount; ++i)
+        if (kUnits[i].gates == gates) return kUnits[i].unit;
     throw std::invalid_argument("no unit has " + std::to_string(gates) + " gates");
 }
 

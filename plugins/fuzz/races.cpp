@@ -85,8 +85,9 @@ std::vector<float> training(Unit unit) {
 int main(int count, char** arguments) {
     using namespace vcdeploy;
     using namespace vcdeploy::fuzz;
-    const double seconds = (count > 1 ? std::atof(arguments[1]) : 20) / (3.0 * std::size(kUnits));
-    for (const UnitSpec& spec : kUnits) {
+    const double seconds = (count > 1 ? std::atof(arguments[1]) : 20) / (3.0 * kVariableCount);
+    for (int unit = 0; unit < kVariableCount; ++unit) {
+        const UnitSpec& spec = kUnits[unit];
         const std::size_t matrix = static_cast<std::size_t>(spec.gates) * kDim * kDim;
         const auto embedding = numbers(kVocab * kDim, 1), output = numbers(kVocab * kDim, 2), bias = numbers(kVocab, 3),
                    U = numbers(matrix, 4), V = numbers(matrix, 5), u = numbers(kDim, 6), v = numbers(kDim, 7);

@@ -50,7 +50,7 @@ class Domain {
 
     static std::vector<CustomOp> describe(Settings settings) {
         std::vector<CustomOp> ops;
-        for (const UnitSpec& spec : kUnits) ops.emplace_back(spec.unit, settings);
+        for (int i = 0; i < kVariableCount; ++i) ops.emplace_back(kUnits[i].unit, settings);
         return ops;
     }
 

@@ -69,11 +69,11 @@ class UnitCreator final : public IPluginCreatorV3One {
 
 VCDEPLOY_EXPORT nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count) {
     static const auto creators = [] {
-        std::array<nvinfer1::IPluginCreatorInterface*, vcdeploy::kUnitCount> all;
-        for (int i = 0; i < vcdeploy::kUnitCount; ++i) all[i] = new vcdeploy::UnitCreator(vcdeploy::kUnits[i].unit);
+        std::array<nvinfer1::IPluginCreatorInterface*, vcdeploy::kVariableCount> all;
+        for (int i = 0; i < vcdeploy::kVariableCount; ++i) all[i] = new vcdeploy::UnitCreator(vcdeploy::kUnits[i].unit);
         return all;  // static, since TensorRT requires them while the library is loaded
     }();
-    count = vcdeploy::kUnitCount;
+    count = vcdeploy::kVariableCount;
     return creators.data();
 }
 

@@ -21,7 +21,7 @@ from vcdeploy.spec import UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 
 VARIABLE = ["vcrnn", "vcgru", "vclstm"]
-DENSE = ["rnn", "gru", "lstm"]
+DENSE = ["rnn", "gru-reset-first", "gru", "lstm"]
 MakeCheckpoint = Callable[..., Checkpoint]
 
 
@@ -108,11 +108,11 @@ def test_metadata(make_checkpoint: MakeCheckpoint) -> None:
 @pytest.mark.parametrize("unit", DENSE)
 def test_dense_units_use_onnx_ops(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(make_checkpoint(unit, dim=12, layers=2))
-    nodes = [node for node in model.graph.node if node.op_type == unit.upper()]
+    nodes = [node for node in model.graph.node if node.op_type == UNITS[unit].op]
     assert len(nodes) == 2
     assert not model.functions
     assert {each.domain for each in model.opset_import} == {""}
-    assert attributes(nodes[0]).get("linear_before_reset") == (1 if unit == "gru" else None)
+    assert attributes(nodes[0]).get("linear_before_reset") == {"gru": 1, "gru-reset-first": 0}.get(unit)
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])

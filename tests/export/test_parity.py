@@ -21,7 +21,7 @@ from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
 VARIABLE = ["vcrnn", "vcgru", "vclstm"]
-DENSE = ["rnn", "gru", "lstm"]
+DENSE = ["rnn", "gru-reset-first", "gru", "lstm"]
 
 
 def checked(model: ModelProto, checkpoint: Checkpoint) -> Report:

@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 import torch
-from cases import EPSILON, GATES, REFERENCE, Case
+from cases import REFERENCE, mask_of, small
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils._pytree import tree_leaves
 
 from vcdeploy.kernels import OPS
-from vcdeploy.units import VCGRU, VCLSTM, VCRNN
+from vcdeploy.spec import TRAINED_UNITS, UNITS
+from vcdeploy.units import LSTM, RNN, VCGRU, VCLSTM, VCRNN, GRUResetFirst
 
 # PyTorch's own forward-mode formulas are TorchScript.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
 T, B, D, SHARPNESS, N = 3, 2, 5, 0.8, 4
-MODULES = {"vcrnn": VCRNN, "vcgru": VCGRU, "vclstm": VCLSTM}
+MODULES = {module.spec.name: module for module in (VCRNN, VCGRU, VCLSTM, RNN, GRUResetFirst, LSTM)}
+INPUTS = {len(UNITS[unit].inputs): UNITS[unit].inputs for unit in TRAINED_UNITS}  # by their number
 Function = Callable[..., tuple[Tensor, ...]]
 
 # As in test_ops.py, relative to the largest number: each of up to three derivatives has the slope of the mask,
@@ -29,7 +31,7 @@ ROUNDING = torch.finfo(torch.float64).eps * T * math.sqrt(B * D) * SLOPE**3 * ma
 
 
 def inputs_of(unit: str) -> tuple[Tensor, ...]:
-    return tuple(Case(unit, T, B, D, "ragged", SHARPNESS).inputs())
+    return tuple(small(unit, T, B, D, SHARPNESS).inputs())
 
 
 def normal(*shape: int) -> Tensor:
@@ -106,12 +108,12 @@ def over_examples(f: Function, inputs: tuple[Tensor, ...]) -> Function:
 
 def mapped(f: Function, inputs: tuple[Tensor, ...], names: str) -> Any:
     """vmap over some of the inputs, over a different dimension of each."""
-    places = {"X": (0, 2), "H": (1, 1), "U": (2, 1), "u": (4, 0), "b": (6, 1), "C": (7, 2)}
+    dims = {"X": 2, "H0": 1, "U": 1, "u": 0, "b": 1, "C0": 2}
     in_dims: list[int | None] = [None] * len(inputs)
     given = list(inputs)
-    for name in names:
-        place, dim = places[name]
-        if place < len(inputs):
+    for place, name in enumerate(INPUTS[len(inputs)]):
+        if name[0] in names and name in dims:
+            dim = dims[name]
             in_dims[place] = dim
             given[place] = torch.stack([inputs[place] * (1 + n / N) for n in range(N)], dim)
     return vmap(f, tuple(in_dims))(*given)
@@ -123,7 +125,7 @@ TRANSFORMS: dict[str, Callable[[Function, tuple[Tensor, ...]], Any]] = {
     "jacfwd": lambda f, given: jacfwd(f, argnums=everything(given))(*given),
     "jacrev": lambda f, given: jacrev(f, argnums=everything(given))(*given),
     "grad": lambda f, given: grad(loss_of(f), argnums=everything(given))(*given),
-    "hessian": lambda f, given: hessian(loss_of(f), argnums=(1, 4, 6))(*given),
+    "hessian": lambda f, given: hessian(loss_of(f), argnums=tuple(n for n in (1, 4, 6) if n < len(given)))(*given),
     "grad of grad": lambda f, given: grad(lambda *g: grad(loss_of(f), argnums=2)(*g).square().sum())(*given),
     "third derivatives": lambda f, given: derivatives(f, given, 3),
     "dual tensors": dual,
@@ -150,11 +152,11 @@ TRANSFORMS: dict[str, Callable[[Function, tuple[Tensor, ...]], Any]] = {
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("unit", TRAINED_UNITS)
 def test_transform_is_the_references(unit: str, transform: str) -> None:
     inputs, results = inputs_of(unit), []
     for f in (REFERENCE[unit], OPS[unit]):
-        made = TRANSFORMS[transform](lambda *given, f=f: f(*given, SHARPNESS, EPSILON), inputs)
+        made = TRANSFORMS[transform](lambda *given, f=f: f(*given, *mask_of(unit, SHARPNESS)), inputs)
         assert None not in tree_leaves(made)
         results.append(tree_leaves(made))
     wanted, got = results
@@ -165,12 +167,16 @@ def test_transform_is_the_references(unit: str, transform: str) -> None:
         assert (one - other).abs().max().item() <= ROUNDING * max(1, largest)
 
 
-@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("unit", TRAINED_UNITS)
 def test_second_derivatives_by_gradgradcheck(unit: str) -> None:
-    inputs = [each.requires_grad_() for each in Case(unit, 2, 2, 3, "ragged", SHARPNESS).inputs()]
-    assert torch.autograd.gradgradcheck(lambda *given: OPS[unit](*given, SHARPNESS, EPSILON), inputs, fast_mode=True)
+    inputs = [each.requires_grad_() for each in small(unit, 2, 2, 3, SHARPNESS).inputs()]
+
+    def call(*given: Tensor) -> tuple[Tensor, ...]:
+        return OPS[unit](*given, *mask_of(unit, SHARPNESS))
+
+    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
     assert torch.autograd.gradcheck(
-        lambda *given: OPS[unit](*given, SHARPNESS, EPSILON),
+        call,
         inputs,
         fast_mode=True,
         check_forward_ad=True,
@@ -179,18 +185,18 @@ def test_second_derivatives_by_gradgradcheck(unit: str) -> None:
     )
 
 
-@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("unit", TRAINED_UNITS)
 def test_inner_ops_do_not_lose_tangents(unit: str) -> None:
     """Graphs of torch.compile and torch.export contain the inner ops."""
     inputs = inputs_of(unit)
     tangents = tuple(normal(*each.shape) for each in inputs)
-    inner = getattr(torch.ops.vcdeploy, f"{unit}_forward")
-    got = jvp(lambda *given: inner(*given, SHARPNESS, EPSILON, True)[:-1], inputs, tangents)[1]
-    wanted = jvp(lambda *given: REFERENCE[unit](*given, SHARPNESS, EPSILON), inputs, tangents)[1]
+    inner = getattr(torch.ops.vcdeploy, f"{UNITS[unit].function}_forward")
+    got = jvp(lambda *given: inner(*given, *mask_of(unit, SHARPNESS), True)[:-1], inputs, tangents)[1]
+    wanted = jvp(lambda *given: REFERENCE[unit](*given, *mask_of(unit, SHARPNESS)), inputs, tangents)[1]
     assert all(map(torch.equal, got, wanted))
     leaves = [each.clone().requires_grad_() for each in inputs]
-    without_gates = inner(*leaves, SHARPNESS, EPSILON, False)[:-1]
-    kept = inner(*leaves, SHARPNESS, EPSILON, True)[:-1]
+    without_gates = inner(*leaves, *mask_of(unit, SHARPNESS), False)[:-1]
+    kept = inner(*leaves, *mask_of(unit, SHARPNESS), True)[:-1]
     d = [normal(*each.shape) for each in kept]
     for one, other in zip(
         torch.autograd.grad(without_gates, leaves, d), torch.autograd.grad(kept, leaves, d), strict=True
@@ -198,7 +204,7 @@ def test_inner_ops_do_not_lose_tangents(unit: str) -> None:
         assert (one - other).abs().max().item() <= ROUNDING * max(1, one.abs().max().item())
 
 
-@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("unit", TRAINED_UNITS)
 def test_per_example_gradients_of_a_module(unit: str) -> None:
     """The usual recipe: functional_call, grad and vmap."""
     torch.manual_seed(0)
@@ -218,10 +224,10 @@ def test_per_example_gradients_of_a_module(unit: str) -> None:
             assert (got[name][n] - one).abs().max().item() <= ROUNDING * max(1, one.abs().max().item()), name
 
 
-@pytest.mark.parametrize("unit", GATES)
+@pytest.mark.parametrize("unit", TRAINED_UNITS)
 def test_map_over_nothing(unit: str) -> None:
     X, *rest = inputs_of(unit)
-    outputs = vmap(lambda x: OPS[unit](x, *rest, SHARPNESS, EPSILON))(X.new_empty(0, T, B, D))
+    outputs = vmap(lambda x: OPS[unit](x, *rest, *mask_of(unit, SHARPNESS)))(X.new_empty(0, T, B, D))
     assert [each.shape[0] for each in outputs] == [0] * len(outputs)
     with pytest.raises(RuntimeError, match="size 0"):
-        vmap(lambda u: OPS[unit](X, rest[0], u, *rest[2:], SHARPNESS, EPSILON))(X.new_empty(0, *rest[1].shape))
+        vmap(lambda u: OPS[unit](X, rest[0], u, *rest[2:], *mask_of(unit, SHARPNESS)))(X.new_empty(0, *rest[1].shape))

@@ -88,6 +88,7 @@ def step_bounds(
 ) -> list[Tensor]:
     """Error bounds of h' (and c') of one step, by differentiating the equations of docs/design.md.
 
+    e: the mask; ones for a dense unit.
     tabulated: V xbar is a table entry plus or minus the columns in between, which may be past the active dimensions, so
     every column's weight counts with the full x. In int8 the table holds integers, and is exact.
     mask_error: relative error bound of e beyond its rounding to a float.
@@ -106,9 +107,9 @@ def step_bounds(
     off = (product_bound(U, hbar, precision, mask_error * hbar.abs()).square() + of_input.square()).sqrt()
     gate = off / 4 + squashing  # the slope of sigmoid is at most 1/4, that of tanh 1
     roundings = 8 * ROUNDING * (1 + h.abs() + c.abs()) + mask_error * e * (1 + h.abs() + 2 * c.abs())
-    if unit == "vcrnn":
+    if unit in ("vcrnn", "rnn"):
         return [e * (off + squashing) + roundings]
-    if unit == "vcgru":
+    if unit in ("vcgru", "gru-reset-first"):
         r, z = torch.sigmoid(sums[:, :D]), torch.sigmoid(sums[:, D : 2 * D])
         Uh, Vh = U[2 * D :], V[2 * D :]
         # the error of r; in int8 r ⊙ hbar has the levels of hbar

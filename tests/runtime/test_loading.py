@@ -23,7 +23,7 @@ from vcdeploy.runtime import backends, load
 from vcdeploy.runtime.backends import BACKENDS
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sampling import Reader
-from vcdeploy.spec import VARIABLE_UNITS
+from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
@@ -113,7 +113,7 @@ def test_a_file_of_less_precision_gives_the_same_symbols_everywhere(
         assert list(model.generate(prime, 50, seed=seed)) == list(reference.generate(prime, 50, seed=seed))
 
 
-@pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("unit", DENSE_UNITS)
 @pytest.mark.parametrize("precision", ["f32", "int8"])
 def test_dense_units_run_from_a_file_too(unit: str, precision: str, tmp_path: Path) -> None:
     need("onnxruntime")

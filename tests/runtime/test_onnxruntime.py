@@ -22,13 +22,14 @@ from vcdeploy.runtime import onnxruntime as onnxruntime_backend
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sampling import Sampling, generate
 from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 
 pytest.importorskip("onnxruntime")
 
-UNITS = ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"]
+UNITS = [*VARIABLE_UNITS, *DENSE_UNITS]
 
 
 def checkpoint(unit: str, vocab: Vocabulary | None = None) -> Checkpoint:

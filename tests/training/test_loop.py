@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.spec import UNITS
+from vcdeploy.spec import DENSE_UNITS, UNITS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.loop import LOG_EVERY, Interrupted, Trainer
 
@@ -42,7 +42,7 @@ def test_every_unit_learns(make_trainer: MakeTrainer, unit: str) -> None:
     for name in ("loss", "bits", "m", "m_spread", "rnn_d", "macs", "compute", "sharpness"):
         assert math.isfinite(last[name])
     assert all(row["tokens_per_second"] > 0 for row in rows(trainer, "step"))
-    if unit in ("rnn", "gru", "lstm"):
+    if unit in DENSE_UNITS:
         assert last["m"] == 1
         assert last["m_spread"] == 0
         assert last["compute"] == 1

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from cases import CASES, EPSILON, GATES, REFERENCE, Case
+from cases import CASES, EPSILON, GATES, REFERENCE, Case, mask_of, small
 from prefix_form import prefix_form
 from torch import Tensor
 
+from vcdeploy.reference import cells
 from vcdeploy.reference.scheduler import active, mask
 
 
@@ -127,6 +128,18 @@ def test_one_step_by_hand(unit: str) -> None:
     assert H.item() == Y.item()
     assert M.item() == pytest.approx(m, abs=1e-15)
     assert [each.item() for each in C] == [pytest.approx(new_c, abs=1e-15)] * len(cell)
+
+
+@pytest.mark.parametrize(("unit", "variable"), [("rnn", "vcrnn"), ("gru-reset-first", "vcgru"), ("lstm", "vclstm")])
+def test_a_dense_unit_is_its_variable_unit_with_a_mask_of_ones(
+    unit: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, scheduled = small(unit).inputs(), small(variable).inputs()
+    assert all(map(torch.equal, inputs[:4], scheduled[:4]))
+    monkeypatch.setattr(cells, "mask", lambda m, dim, *_: m.new_ones(*m.shape, dim))
+    Y, H, _, *C = REFERENCE[variable](*scheduled, *mask_of(variable))
+    for one, other in zip(REFERENCE[unit](*inputs), (Y, H, *C), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("unit", GATES)

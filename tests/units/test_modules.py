@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 
 from vcdeploy.reference import cells
 from vcdeploy.spec import UNITS
-from vcdeploy.units import CRNN, GRU, LSTM, RNN, VCGRU, VCLSTM, VCRNN, LanguageModel
+from vcdeploy.units import CRNN, GRU, LSTM, RNN, VCGRU, VCLSTM, VCRNN, GRUResetFirst, LanguageModel
 
 VARIABLE = [VCRNN, VCGRU, VCLSTM]
 ROWS = {"vclstm": 2, "lstm": 2, "crnn": 2}
@@ -50,7 +50,7 @@ def test_layers_feed_each_other_and_stack_h_then_c() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM])
+@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRUResetFirst, GRU, LSTM])
 def test_gradcheck_of_every_module(unit: type[VCGRU | GRU]) -> None:
     torch.manual_seed(1)
     module = unit(4, layers=2).double()
@@ -95,11 +95,26 @@ def test_crnn_without_boundaries_says_so() -> None:
         CRNN(4)(torch.zeros(2, 1, 4))
 
 
+def test_gru_reset_first_is_the_reference() -> None:
+    torch.manual_seed(0)
+    module = GRUResetFirst(5, layers=2)
+    x, state = torch.randn(4, 3, 5), torch.randn(2, 3, 5)
+    y, after, m = module(x, state)
+    below, rows = x, []
+    for layer, h in zip(module.layers, state, strict=True):
+        V, U = layer.parameters()
+        below, row = cells.gru_reset_first(below, h, U, V)
+        rows.append(row)
+    torch.testing.assert_close(y, below)
+    torch.testing.assert_close(after, torch.stack(rows))
+    assert m.shape == (4, 3, 2) and (m == 1).all()
+
+
 @pytest.mark.parametrize("unit", [RNN, GRU, LSTM])
 def test_baselines_are_pytorchs_own_units(unit: type[RNN | GRU | LSTM]) -> None:
     torch.manual_seed(0)
     module = unit(5, layers=2)
-    own = unit.cell(5, 5, num_layers=2, bias=False)
+    own = unit.layer(5, 5, num_layers=2, bias=False)
     for index, layer in enumerate(module.layers):
         for name in ("weight_ih", "weight_hh"):
             getattr(own, f"{name}_l{index}").data = getattr(layer, f"{name}_l0").data
@@ -251,7 +266,7 @@ def test_sharpness_survives_copies_files_and_conversions(tmp_path: Path) -> None
     assert {name for name, _ in model.named_buffers()} == set()  # nothing to broadcast, cast or export
 
 
-@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM])
+@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRUResetFirst, GRU, LSTM])
 def test_only_dim_is_positional(unit: type[VCGRU | GRU]) -> None:
     """nn.GRU(64, 128) has two sizes; here the second number used to be the layers."""
     name = unit.__name__

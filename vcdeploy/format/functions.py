@@ -28,11 +28,11 @@ LEVELS = "activation_levels"
 
 def op_inputs(unit: str) -> list[str]:
     """The inputs of the op, in order (docs/design.md, section 2)."""
-    return ["X", "H0", *WEIGHTS, *(f"{row.upper()}0" for row in UNITS[unit].state[1:])]
+    return list(UNITS[unit].inputs)
 
 
 def op_outputs(unit: str) -> list[str]:
-    return ["Y", "H", "M", *(row.upper() for row in UNITS[unit].state[1:])]
+    return list(UNITS[unit].outputs)
 
 
 def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from vcdeploy import __version__
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.format.checksum import seal
-from vcdeploy.format.dense import ORDER, onnx_gates
+from vcdeploy.format.dense import onnx_gates
 from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, WEIGHTS, check
 from vcdeploy.format.metadata import CONFIG_KEY, VOCAB_KEY
 from vcdeploy.format.precision import Array, packed
 from vcdeploy.format.structure import Structure, layer_values, structure
-from vcdeploy.spec import PRECISIONS, is_variable
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS, is_variable
 from vcdeploy.vocabulary import Vocabulary
 
 DEFAULT_OPSET = 18  # supported by the oldest ONNX Runtime we support and by TensorRT 10
@@ -45,7 +45,7 @@ def build(
     if unit == "crnn":
         raise VcdeployError(
             "crnn is a training-only baseline and cannot be exported: an exported model has no input for boundaries. "
-            "Export a vcrnn, vcgru, vclstm, rnn, gru or lstm."
+            f"Export a {', '.join((*VARIABLE_UNITS, *DENSE_UNITS))}."
         )
     if bucketed and not is_variable(unit):
         raise BadValue(f"--bucketed skips inactive dimensions, but {unit} has none: leave it out")
@@ -113,7 +113,7 @@ def _arrays(unit: str, layers: int, parameters: dict[str, Array]) -> dict[str, A
     arrays = {"embedding": parameters["embedding.weight"]}
     for index in range(layers):
         name, source = f"layers.{index}", f"unit.layers.{index}"
-        if unit in ORDER:
+        if not is_variable(unit):
             arrays[f"{name}.W"] = onnx_gates(unit, parameters[f"{source}.weight_ih_l0"])
             arrays[f"{name}.R"] = onnx_gates(unit, parameters[f"{source}.weight_hh_l0"])
         else:

@@ -22,7 +22,7 @@ import numpy as np
 
 from vcdeploy.format import wire
 from vcdeploy.format.bucketed import bucketed_layer
-from vcdeploy.format.dense import ORDER, dense_layer
+from vcdeploy.format.dense import dense_layer
 from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, WEIGHTS, function, op_attributes, op_outputs
 from vcdeploy.format.nodes import Initializer, Nodes, Weights
 from vcdeploy.format.precision import activation_levels
@@ -91,7 +91,7 @@ def declared(config: Mapping[str, Any], symbols: int) -> Weights:
     weights = Weights(Nodes(), config["precision"])
     weights.add("embedding", (symbols, D))
     for index in range(config["layers"]):
-        if unit in ORDER:
+        if not is_variable(unit):
             for part in ("W", "R"):
                 weights.add(f"layers.{index}.{part}", (1, stacked, D))
             continue

@@ -1,4 +1,4 @@
-"""Explicit gradients of the three units, batched over time.
+"""Explicit gradients of the units, batched over time.
 
 The forward pass saves only its outputs. Y and M determine every h_{t-1} and every mask, so the gates of all T steps
 are recomputed in a few large matrix products. The loop keeps only what depends on the following step, and each weight
@@ -7,6 +7,8 @@ gradient is one large product. The tests compare these functions with autograd o
 
 Names: dX is the gradient of the loss with respect to X. P is h_{t-1} for every t [T, B, D].
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -183,3 +185,31 @@ def vclstm_backward(
         dh = torch.addcmul(dh * keep[t], dbar[t, :, :D], e[t]).addr_(ds[t], u)
     dX, du, dv, db = _inputs_and_scheduler(dbar, ds, e, P, X, v)
     return dX, dh, _weights(d_gates, hbar), _weights(d_gates, xbar), du, dv, db, dc
+
+
+Gradients = Callable[..., tuple[Tensor, ...]]
+
+
+def _dense(variable: Gradients) -> Gradients:
+    """The gradients of a dense unit, those of its variable unit where m is 2: the mask is 1 everywhere, and flat."""
+
+    def backward(dY: Tensor, dH: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """rest: dC (lstm only), X, H0, U, V, C0 (lstm only), Y. Returns the gradients of X, H0, U, V and C0."""
+        *others, Y = rest
+        dC, others, C0 = (others[:1], others[1:5], others[5:]) if len(others) > 4 else ([], others, [])
+        M, none = Y.new_full(Y.shape[:2], 2), Y.new_zeros(Y.shape[2])
+        inputs = (dY, dH, torch.zeros_like(M), *dC, *others, none, none, *C0, Y, M)
+        dX, dH0, dU, dV, _, _, _, *dC0 = variable(*inputs, sharpness=8.0, epsilon=1e-3)
+        return dX, dH0, dU, dV, *dC0
+
+    return backward
+
+
+BACKWARD: dict[str, Gradients] = {
+    "vcrnn": vcrnn_backward,
+    "vcgru": vcgru_backward,
+    "vclstm": vclstm_backward,
+    "rnn": _dense(vcrnn_backward),
+    "gru-reset-first": _dense(vcgru_backward),
+    "lstm": _dense(vclstm_backward),
+}

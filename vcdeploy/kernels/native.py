@@ -7,6 +7,7 @@ NaN there would not propagate as it does in the reference.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,23 +31,24 @@ def trains() -> str:
     return f"native kernels that skip, {_native.instruction_sets()[0]}, threads: {torch.get_num_threads()}"
 
 
-def takes(unit: str, X: Tensor, *others: Tensor, sharpness: float, epsilon: float) -> bool:
+def takes(unit: str, X: Tensor, *others: Tensor, mask: Sequence[float]) -> bool:
     """Whether the kernels support these inputs.
 
-    others: H0, U, V, u, v, then any tensors with the shape of one of these, X, M or b.
+    others: the op's other inputs, then any tensors with the shape of one of these or of M. mask: sharpness and epsilon,
+    for a variable unit.
     """
     if FAULT is not None or X.dtype not in (torch.float32, torch.float64) or X.dim() != 3 or X.numel() == 0:
         return False
     T, B, D = X.shape
     matrix = (len(UNITS[unit].gates) * D, D)
-    first = [(B, D), matrix, matrix, (D,), (D,)]
-    known = {*first, (T, B, D), (T, B), (1,)}
+    wanted = {"H0": (B, D), "U": matrix, "V": matrix, "u": (D,), "v": (D,), "b": (1,), "C0": (B, D)}
+    first = [wanted[name] for name in UNITS[unit].inputs[1:]]
+    known = {*first, (T, B, D), (T, B)}
     return (
-        0 < sharpness < math.inf
-        and 0 < epsilon < 0.5
+        all(0 < each < most for each, most in zip(mask, (math.inf, 0.5), strict=False))
         and all(each.device.type == "cpu" and each.dtype == X.dtype for each in (X, *others))
-        and [tuple(each.shape) for each in others[:5]] == first
-        and all(tuple(each.shape) in known for each in others[5:])
+        and [tuple(each.shape) for each in others[: len(first)]] == first
+        and all(tuple(each.shape) in known for each in others)
         and _native.all_finite([_array(each) for each in (X, *others)], threads=torch.get_num_threads())
     )
 
@@ -63,56 +65,71 @@ def new_gates(unit: str, X: Tensor) -> Tensor:
     return X.new_empty(T * B * len(UNITS[unit].gates) * ((D + padding - 1) // padding * padding))
 
 
-def forward(
-    unit: str,
-    X: Tensor,
-    H0: Tensor,
-    U: Tensor,
-    V: Tensor,
-    u: Tensor,
-    v: Tensor,
-    b: Tensor,
-    *rest: Any,
-    gates: Tensor | None = None,
-    isa: str = "auto",
-) -> tuple[Tensor, ...]:
-    """Returns Y, H, M and, for vclstm, C.
-
-    rest: C0 (vclstm only), sharpness, epsilon. gates: output buffer from new_gates.
-    """
-    *cell, sharpness, epsilon = rest
-    Y, M = X.new_empty(X.shape), X.new_empty(X.shape[:2])
-    C = [each.clone(memory_format=torch.contiguous_format) for each in cell]
+def forward(unit: str, *inputs: Any, gates: Tensor | None = None, isa: str = "auto") -> tuple[Tensor, ...]:
+    """Returns the op's outputs. inputs: those of the op. gates: output buffer from new_gates."""
+    spec = UNITS[unit]
+    given = _named(unit, spec.inputs, inputs)
+    X = given["X"]
+    made = {"Y": X.new_empty(X.shape)}
+    if spec.variable:
+        made["M"] = X.new_empty(X.shape[:2])
+    if "C0" in given:
+        made["C"] = given["C0"].clone(memory_format=torch.contiguous_format)
+    sharpness, epsilon = _mask(unit, inputs)
     _native.train_forward(
-        unit, _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v), b.item(),
-        _array(C[0]) if C else None, _array(Y), _array(M), None if gates is None else _array(gates),
+        unit, _array(X), _array(given["H0"]), _array(given["U"]), _array(given["V"]), _maybe(given.get("u")),
+        _maybe(given.get("v")), given["b"].item() if spec.variable else 0.0, _maybe(made.get("C")), _array(made["Y"]),
+        _maybe(made.get("M")), _maybe(gates),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
-    return Y, Y[-1].clone(), M, *C
+    made["H"] = made["Y"][-1].clone()
+    return tuple(made[name] for name in spec.outputs)
 
 
-def backward(unit: str, dY: Tensor, dH: Tensor, dM: Tensor, *rest: Any, isa: str = "auto") -> tuple[Tensor, ...]:
-    """Gradients of X, H0, U, V, u, v, b and, for vclstm, C0.
+def backward(unit: str, *inputs: Any, isa: str = "auto") -> tuple[Tensor, ...]:
+    """Gradients of the op's inputs, from those of its outputs.
 
-    rest: dC (vclstm only), X, H0, U, V, u, v, b, C0 (vclstm only), Y, M, gates, sharpness, epsilon.
+    inputs: the gradients of the outputs, the inputs, Y and M (of a dense unit Y), gates, sharpness and epsilon.
     """
-    *tensors, sharpness, epsilon = rest
-    cell_gradients, cells = [], []
-    if UNITS[unit].state_rows > 1:
-        cell_gradients = [tensors.pop(0).clone(memory_format=torch.contiguous_format)]
-        cells = [tensors.pop(7)]
-    X, H0, U, V, u, v, _, Y, M, gates = tensors
-    dX, dS = X.new_empty(X.shape), M.new_empty(M.shape)
-    dU, dV, du, dv = (each.new_empty(each.shape) for each in (U, V, u, v))
-    dh = dH.clone(memory_format=torch.contiguous_format)
+    spec = UNITS[unit]
+    given = _named(unit, (*(f"d{name}" for name in spec.outputs), *spec.inputs, *saved_outputs(unit), "gates"), inputs)
+    made = {name: each.new_empty(each.shape) for name, each in given.items() if name in ("X", "U", "V", "u", "v")}
+    if spec.variable:
+        made["b"] = given["M"].new_empty(given["M"].shape)  # of u·h + v·x + b, for every token
+    for row, gradient in (("H0", "dH"), ("C0", "dC")):
+        if row in given:
+            made[row] = given[gradient].clone(memory_format=torch.contiguous_format)
+    sharpness, epsilon = _mask(unit, inputs)
     _native.train_backward(
-        unit, _array(dY), _array(dM), _array(X), _array(H0), _array(U), _array(V), _array(u), _array(v),
-        _array(cells[0]) if cells else None, _array(Y), _array(M), _array(gates), _array(dh),
-        _array(cell_gradients[0]) if cells else None,
-        _array(dX), _array(dU), _array(dV), _array(du), _array(dv), _array(dS),
+        unit, _array(given["dY"]), _maybe(given.get("dM")), _array(given["X"]), _array(given["H0"]),
+        _array(given["U"]), _array(given["V"]), _maybe(given.get("u")), _maybe(given.get("v")),
+        _maybe(given.get("C0")), _array(given["Y"]), _maybe(given.get("M")), _array(given["gates"]),
+        _array(made["H0"]), _maybe(made.get("C0")), _array(made["X"]), _array(made["U"]), _array(made["V"]),
+        _maybe(made.get("u")), _maybe(made.get("v")), _maybe(made.get("b")),
         sharpness=sharpness, epsilon=epsilon, threads=torch.get_num_threads(), isa=isa,
     )  # fmt: skip
-    return dX, dh, dU, dV, du, dv, dS.sum().view(1), *cell_gradients
+    if spec.variable:
+        made["b"] = made["b"].sum().view(1)
+    return tuple(made[name] for name in spec.inputs)
+
+
+def saved_outputs(unit: str) -> tuple[str, ...]:
+    """The outputs that the backward pass needs: Y, and M of a variable unit."""
+    return tuple(name for name in UNITS[unit].outputs if name in ("Y", "M"))
+
+
+def _named(unit: str, names: tuple[str, ...], inputs: tuple[Any, ...]) -> dict[str, Tensor]:
+    """The tensors by name; for a variable unit, sharpness and epsilon follow them."""
+    return dict(zip(names, inputs[: -2 if UNITS[unit].variable else None], strict=True))
+
+
+def _mask(unit: str, inputs: tuple[Any, ...]) -> tuple[float, float]:
+    """Sharpness and epsilon, the last inputs of a variable unit; a dense one ignores them."""
+    return inputs[-2:] if UNITS[unit].variable else (1.0, 1e-3)
+
+
+def _maybe(tensor: Tensor | None) -> NDArray[Any] | None:
+    return None if tensor is None else _array(tensor)
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

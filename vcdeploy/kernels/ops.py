@@ -1,4 +1,4 @@
-"""The ops torch.ops.vcdeploy.vcrnn, vcgru and vclstm: one op per sequence, with autograd.
+"""The ops torch.ops.vcdeploy.vcrnn, vcgru, vclstm and their dense counterparts: one op per sequence, with autograd.
 
 `torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. On a CPU, in float32 and
 float64, both passes run the kernels of plugins/cpu/training, which skip. Otherwise the forward pass is the reference
@@ -15,7 +15,7 @@ derivatives, and everything inside a `torch.func` gradient transform. `vmap` alo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,32 +24,33 @@ from torch.autograd.forward_ad import unpack_dual
 
 from vcdeploy.kernels import gradients, native
 from vcdeploy.reference import cells
-from vcdeploy.spec import UNITS, VARIABLE_UNITS
+from vcdeploy.spec import TRAINED_UNITS, UNITS
 
 Function = Callable[..., tuple[Tensor, ...]]
 
 LIBRARY = torch.library.Library("vcdeploy", "FRAGMENT")
 
 
-def _schema(tensors: list[str], outputs: int, *flags: str) -> str:
-    inputs = [*(f"Tensor {name}" for name in tensors), "float sharpness", "float epsilon", *flags]
+def _schema(tensors: Sequence[str], others: Sequence[str], outputs: int) -> str:
+    inputs = [*(f"Tensor {name}" for name in tensors), *others]
     return f"({', '.join(inputs)}) -> ({', '.join(['Tensor'] * outputs)})"
 
 
-def _check(unit: str, tensors: list[Tensor]) -> None:
+def _check(unit: str, tensors: Sequence[Tensor]) -> None:
     """Refuse shapes other than those of docs/design.md, section 2; the reference would broadcast some of them."""
-    X, H0, U, V, u, v, b, *C0 = tensors
+    X, *others = tensors
     torch._check(
         X.dim() == 3 and X.shape[0] > 0, lambda: f"{unit} takes X of shape [T, B, D] with T > 0, not {list(X.shape)}"
     )
     B, D = X.shape[1:]
     rows = len(UNITS[unit].gates) * D
     wanted = {"H0": (B, D), "U": (rows, D), "V": (rows, D), "u": (D,), "v": (D,), "b": (1,), "C0": (B, D)}
-    for (name, shape), each in zip(wanted.items(), (H0, U, V, u, v, b, *C0), strict=False):
+    for name, each in zip(UNITS[unit].inputs[1:], others, strict=True):
         torch._check(
-            each.shape == shape,
-            lambda name=name, shape=shape, each=each: (
-                f"{unit} takes {name} of shape {list(shape)} with X of shape {list(X.shape)}, not {list(each.shape)}"
+            each.shape == wanted[name],
+            lambda name=name, each=each: (
+                f"{unit} takes {name} of shape {list(wanted[name])} with X of shape {list(X.shape)}, "
+                f"not {list(each.shape)}"
             ),
         )
 
@@ -104,47 +105,45 @@ def _register(
 
 
 def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
-    """Define the op of a unit, with its forward and backward ops. Only vclstm has C0 and C."""
-    cell = UNITS[unit].state_rows > 1
-    given = ["X", "H0", "U", "V", "u", "v", "b", *["C0"] * cell]
-    outputs = ["Y", "H", "M", *["C"] * cell]
-    saved = [*given, "Y", "M", "gates"]
+    """Define the op of a unit, with its forward and backward ops."""
+    spec = UNITS[unit]
+    given, outputs = spec.inputs, spec.outputs
+    mask = ["float sharpness", "float epsilon"] if spec.variable else []
+    saved = [*given, *native.saved_outputs(unit), "gates"]
     d_outputs = [f"d{name}" for name in outputs]
-    reference: Function = getattr(cells, unit)
+    reference = cells.SEQUENCES[unit]
 
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, sharpness, epsilon, keep = inputs
+        (*call, keep), tensors = inputs, inputs[: len(given)]
         _check(unit, tensors)
-        if not native.takes(unit, *tensors, sharpness=sharpness, epsilon=epsilon):
-            made = reference(*tensors, sharpness, epsilon)
-            return *(each.contiguous() for each in made), _gates(tensors[0], keep)
+        if not native.takes(unit, *tensors, mask=call[len(given) :]):
+            return *(each.contiguous() for each in reference(*call)), _gates(tensors[0], keep)
         gates = _gates(tensors[0], keep)
-        return *native.forward(unit, *tensors, sharpness, epsilon, gates=gates if keep else None), gates
+        return *native.forward(unit, *call, gates=gates if keep else None), gates
 
     def plain_forward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, sharpness, epsilon, keep = inputs
-        _check(unit, tensors)
-        return *reference(*tensors, sharpness, epsilon), _gates(tensors[0], keep)
+        *call, keep = inputs
+        _check(unit, call[: len(given)])
+        return *reference(*call), _gates(call[0], keep)
 
     def _gates(X: Tensor, keep: bool) -> Tensor:
         return native.new_gates(unit, X) if keep else X.new_empty(0)
 
     def fake_forward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, _, _, keep = inputs
-        _check(unit, tensors)
-        X, H0, *_ = tensors
-        made = [X.new_empty(X.shape), H0.new_empty(H0.shape), X.new_empty(X.shape[:2])]
-        return *made, *(each.new_empty(each.shape) for each in tensors[7:]), _gates(X, keep)
+        _check(unit, inputs[: len(given)])
+        X, H0, *_ = inputs
+        shapes = {"Y": X.shape, "H": H0.shape, "M": X.shape[:2], "C": H0.shape}
+        return *(X.new_empty(shapes[name]) for name in outputs), _gates(X, inputs[-1])
 
     def backward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, sharpness, epsilon = inputs
-        d, (*others, gates) = tensors[: len(outputs)], tensors[len(outputs) :]
+        d, rest = inputs[: len(outputs)], inputs[len(outputs) :]
+        *others, gates = rest[: len(saved)]
         # others includes all inputs of the forward pass: if accepted here, they were accepted there, and gates are
         # written unless it was told not to keep them.
-        if gates.numel() and native.takes(unit, *others, *d, sharpness=sharpness, epsilon=epsilon):
-            return native.backward(unit, *d, *others, gates, sharpness, epsilon)
+        if gates.numel() and native.takes(unit, *others, *d, mask=rest[len(saved) :]):
+            return native.backward(unit, *inputs)
         without_b = [each for name, each in zip(saved, others, strict=False) if name != "b"]
-        made: tuple[Tensor, ...] = getattr(gradients, f"{unit}_backward")(*d, *without_b, sharpness, epsilon)
+        made = gradients.BACKWARD[unit](*d, *without_b, *rest[len(saved) :])
         return tuple(each.contiguous() for each in made)
 
     def fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
@@ -155,55 +154,56 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
 
         Y, M and the gates depend on given. They only save the kernels some work: no derivative goes through them.
         """
-        *tensors, sharpness, epsilon = inputs
-        d, known = tensors[: len(outputs)], tensors[len(outputs) :][: len(given)]
-        pull = torch.func.vjp(lambda *each: reference(*each, sharpness, epsilon), *known)[1]
+        d, rest = inputs[: len(outputs)], inputs[len(outputs) :]
+        pull = torch.func.vjp(lambda *each: reference(*each, *rest[len(saved) :]), *rest[: len(given)])[1]
         made: tuple[Tensor, ...] = pull(tuple(d))
         return made
 
     class Forward(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-            *tensors, ctx.sharpness, ctx.epsilon, _keep = inputs
+            ctx.mask = inputs[len(given) : -1]
             made = forward_op(*inputs)
-            Y, _H, M, *_C, gates = made
+            *plain, gates = made
             ctx.mark_non_differentiable(gates)
             ctx.set_materialize_grads(False)  # else zeros for the gates, which are large
-            ctx.save_for_backward(*tensors, Y, M, gates)
+            kept = [each for name, each in zip(outputs, plain, strict=True) if name in saved]
+            ctx.save_for_backward(*inputs[: len(given)], *kept, gates)
             return made
 
         @staticmethod
         def backward(ctx: Any, *d: Tensor | None) -> tuple[Tensor | None, ...]:
-            _X, H0, *_, Y, M, _gates = ctx.saved_tensors
-            like = (Y, H0, M, H0)  # the shapes of Y, H, M, C
-            whole = [y.new_zeros(y.shape) if dy is None else dy for dy, y in zip(d[:-1], like, strict=False)]
-            return *backward_op(*whole, *ctx.saved_tensors, ctx.sharpness, ctx.epsilon), None, None, None
+            X, H0, *_ = ctx.saved_tensors
+            shapes = {"Y": X.shape, "H": H0.shape, "M": X.shape[:2], "C": H0.shape}
+            whole = [
+                X.new_zeros(shapes[name]) if each is None else each for name, each in zip(outputs, d[:-1], strict=True)
+            ]
+            return *backward_op(*whole, *ctx.saved_tensors, *ctx.mask), *[None] * (len(mask) + 1)
 
     class Backward(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-            *tensors, ctx.sharpness, ctx.epsilon = inputs
-            ctx.save_for_backward(*tensors[: len(outputs) + len(given)])
+            ctx.mask = inputs[len(d_outputs) + len(saved) :]
+            ctx.save_for_backward(*inputs[: len(outputs) + len(given)])
             return backward_op(*inputs)
 
         @staticmethod
         def backward(ctx: Any, *dd: Tensor) -> tuple[Tensor | None, ...]:
-            pull = torch.func.vjp(lambda *each: plain_backward(*each, ctx.sharpness, ctx.epsilon), *ctx.saved_tensors)[
-                1
-            ]
-            return *pull(dd), *[None] * (len(saved) - len(given)), None, None
+            unused = [None] * (len(saved) - len(given))
+            pull = torch.func.vjp(lambda *each: plain_backward(*each, *unused, *ctx.mask), *ctx.saved_tensors)[1]
+            return *pull(dd), *unused, *[None] * len(mask)
 
     forward_op = _register(
-        f"{unit}_forward",
-        _schema(given, len(outputs) + 1, "bool keep"),
+        f"{spec.function}_forward",
+        _schema(given, [*mask, "bool keep"], len(outputs) + 1),
         forward,
         fake_forward,
         plain_forward,
         Forward,
     )
     backward_op = _register(
-        f"{unit}_backward",
-        _schema([*d_outputs, *saved], len(given)),
+        f"{spec.function}_backward",
+        _schema([*d_outputs, *saved], mask, len(given)),
         backward,
         fake_backward,
         plain_backward,
@@ -216,26 +216,30 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
 
     def mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
         """A vmap rule: the examples join the batch, unless they have weights of their own."""
-        if any(dim is not None for dim in in_dims[2:7]):
+        dims = dict(zip(given, in_dims, strict=False))
+        if any(dims[name] is not None for name in spec.weights):
             return _one_by_one(op, info, in_dims, *inputs)
 
         def join(each: Tensor, dim: int | None, at: int) -> Tensor:  # -> [(T,) N·B, D]; at: where N goes
             each = each.unsqueeze(at) if dim is None else each.movedim(dim, at)
             return each.expand(*each.shape[:at], N, *each.shape[at + 1 :]).flatten(at, at + 1)
 
-        N, places = info.batch_size, {0: 1, 1: 0, 7: 0} if cell else {0: 1, 1: 0}
-        joined = [join(each, in_dims[n], places[n]) if n in places else each for n, each in enumerate(inputs)]
-        X, at = inputs[0], (1, 0, 1, 0)[: len(outputs)]
+        N, places = info.batch_size, {"X": 1, "H0": 0, "C0": 0}
+        joined = list(inputs)
+        for n, name in enumerate(given):
+            if name in places:
+                joined[n] = join(inputs[n], in_dims[n], places[name])
+        X, at = inputs[0], tuple({"Y": 1, "H": 0, "M": 1, "C": 0}[name] for name in outputs)
         B = X.shape[1] if in_dims[0] is None else X.movedim(in_dims[0], 0).shape[2]
         return tuple(each.unflatten(dim, (N, B)) for each, dim in zip(op(*joined), at, strict=True)), at
 
-    LIBRARY.define(unit + _schema(given, len(outputs)), tags=torch.Tag.pt2_compliant_tag)
-    LIBRARY.impl(unit, run, "CompositeExplicitAutograd")
-    LIBRARY.impl(unit, run, "Autograd")
-    torch.library.register_fake(f"vcdeploy::{unit}", run, lib=LIBRARY)
-    torch.library.register_vmap(f"vcdeploy::{unit}", mapped, lib=LIBRARY)
-    op: torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]] = getattr(torch.ops.vcdeploy, unit)
+    LIBRARY.define(spec.function + _schema(given, mask, len(outputs)), tags=torch.Tag.pt2_compliant_tag)
+    LIBRARY.impl(spec.function, run, "CompositeExplicitAutograd")
+    LIBRARY.impl(spec.function, run, "Autograd")
+    torch.library.register_fake(f"vcdeploy::{spec.function}", run, lib=LIBRARY)
+    torch.library.register_vmap(f"vcdeploy::{spec.function}", mapped, lib=LIBRARY)
+    op: torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]] = getattr(torch.ops.vcdeploy, spec.function)
     return op
 
 
-OPS = {unit: _define(unit) for unit in VARIABLE_UNITS}
+OPS = {unit: _define(unit) for unit in TRAINED_UNITS}

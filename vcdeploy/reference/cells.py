@@ -1,8 +1,8 @@
-"""Reference implementation of each variable-computation unit, single step and sequence, in plain PyTorch.
+"""Reference implementation of each unit, single step and sequence, in plain PyTorch.
 
-Every kernel of the project is tested against this file. It computes densely and masks. The mask e is exactly 0 past a,
-so rows and columns past a are multiplied by zeros only, and a kernel that reads only the upper-left a × a blocks of
-U and V gets the same numbers, forward and backward.
+Every kernel of the project is tested against this file. A variable unit computes densely and masks. The mask e is
+exactly 0 past a, so rows and columns past a are multiplied by zeros only, and a kernel that reads only the upper-left
+a × a blocks of U and V gets the same numbers, forward and backward. A dense unit has the same equations with e = 1.
 
 Shapes: x, h, c [B, D]; U, V [G·D, D] with the gates stacked by rows; u, v [D]; b [1]; m [B].
 Sequences: X [T, B, D], H0 [B, D] -> Y [T, B, D], H [B, D], M [T, B].
@@ -23,6 +23,37 @@ def blend(e: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(e == 0, old, e * new + (1 - e) * old)
 
 
+def rnn_step(x: Tensor, h: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    """One RNN step. Returns the new h."""
+    return torch.tanh(linear(h, U) + linear(x, V))
+
+
+def _gru_gates(x: Tensor, h: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """The gate z and the candidate g. Gates: r, z, h; the reset gate is applied before the matrix product."""
+    D = h.shape[-1]
+    from_x = linear(x, V)
+    r, z = torch.sigmoid(linear(h, U[: 2 * D]) + from_x[:, : 2 * D]).chunk(2, -1)
+    return z, torch.tanh(linear(r * h, U[2 * D :]) + from_x[:, 2 * D :])
+
+
+def gru_reset_first_step(x: Tensor, h: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    """One GRU step, in the paper's form. Returns the new h."""
+    z, g = _gru_gates(x, h, U, V)
+    return z * g + (1 - z) * h
+
+
+def _lstm_gates(x: Tensor, h: Tensor, c: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """The new cell and the gate o. Gates: i, f, g, o."""
+    i, f, g, o = (linear(h, U) + linear(x, V)).chunk(4, -1)
+    return torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), torch.sigmoid(o)
+
+
+def lstm_step(x: Tensor, h: Tensor, c: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """One LSTM step. Returns the new h and the new c."""
+    c, o = _lstm_gates(x, h, c, U, V)
+    return o * torch.tanh(c), c
+
+
 def vcrnn_step(
     x: Tensor,
     h: Tensor,
@@ -37,8 +68,7 @@ def vcrnn_step(
     """One VCRNN step. Returns the new h and m."""
     m = update_fraction(x, h, u, v, b)
     e = mask(m, h.shape[-1], sharpness, epsilon)
-    new = torch.tanh(linear(e * h, U) + linear(e * x, V))
-    return blend(e, new, h), m
+    return blend(e, rnn_step(e * x, e * h, U, V), h), m
 
 
 def vcgru_step(
@@ -52,14 +82,10 @@ def vcgru_step(
     sharpness: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:
-    """One VCGRU step. Returns the new h and m. Gates: r, z, h; the reset gate is applied before the matrix product."""
-    D = h.shape[-1]
+    """One VCGRU step. Returns the new h and m."""
     m = update_fraction(x, h, u, v, b)
-    e = mask(m, D, sharpness, epsilon)
-    hbar = e * h
-    from_x = linear(e * x, V)
-    r, z = torch.sigmoid(linear(hbar, U[: 2 * D]) + from_x[:, : 2 * D]).chunk(2, -1)
-    g = torch.tanh(linear(r * hbar, U[2 * D :]) + from_x[:, 2 * D :])
+    e = mask(m, h.shape[-1], sharpness, epsilon)
+    z, g = _gru_gates(e * x, e * h, U, V)
     return blend(e * z, g, h), m
 
 
@@ -75,15 +101,22 @@ def vclstm_step(
     sharpness: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One VCLSTM step. Returns the new h, the new c and m. Gates: i, f, g, o."""
+    """One VCLSTM step. Returns the new h, the new c and m."""
     m = update_fraction(x, h, u, v, b)
     e = mask(m, h.shape[-1], sharpness, epsilon)
-    i, f, g, o = (linear(e * h, U) + linear(e * x, V)).chunk(4, -1)
-    c = blend(e, torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), c)
-    return blend(e, torch.sigmoid(o) * torch.tanh(c), h), c, m
+    new, o = _lstm_gates(e * x, e * h, c, U, V)
+    c = blend(e, new, c)
+    return blend(e, o * torch.tanh(c), h), c, m
 
 
-STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {"vcrnn": vcrnn_step, "vcgru": vcgru_step, "vclstm": vclstm_step}
+STEPS: dict[str, Callable[..., Any]] = {
+    "vcrnn": vcrnn_step,
+    "vcgru": vcgru_step,
+    "vclstm": vclstm_step,
+    "rnn": rnn_step,
+    "gru-reset-first": gru_reset_first_step,
+    "lstm": lstm_step,
+}
 
 
 def vcrnn(
@@ -130,3 +163,42 @@ def vclstm(
         states.append(h)
         fractions.append(m)
     return torch.stack(states), h, torch.stack(fractions), c
+
+
+def rnn(X: Tensor, H0: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """An RNN over a sequence. Returns Y, H."""
+    return _dense_sequence(rnn_step, X, H0, U, V)
+
+
+def gru_reset_first(X: Tensor, H0: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """A GRU of the paper's form over a sequence. Returns Y, H."""
+    return _dense_sequence(gru_reset_first_step, X, H0, U, V)
+
+
+def _dense_sequence(
+    step: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], X: Tensor, H0: Tensor, U: Tensor, V: Tensor
+) -> tuple[Tensor, Tensor]:
+    h, states = H0, []
+    for x in X:
+        h = step(x, h, U, V)
+        states.append(h)
+    return torch.stack(states), h
+
+
+def lstm(X: Tensor, H0: Tensor, U: Tensor, V: Tensor, C0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """An LSTM over a sequence. Returns Y, H, C."""
+    h, c, states = H0, C0, []
+    for x in X:
+        h, c = lstm_step(x, h, c, U, V)
+        states.append(h)
+    return torch.stack(states), h, c
+
+
+SEQUENCES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "vcrnn": vcrnn,
+    "vcgru": vcgru,
+    "vclstm": vclstm,
+    "rnn": rnn,
+    "gru-reset-first": gru_reset_first,
+    "lstm": lstm,
+}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import require
 from vcdeploy.format import metadata, reader, structure
-from vcdeploy.spec import PRECISIONS, UNITS
+from vcdeploy.spec import PRECISIONS, UNITS, is_variable
 from vcdeploy.vocabulary import Vocabulary
 from vcdeploy.zoo import model_file, names
 
@@ -215,7 +215,7 @@ class OnnxSource:
         """The weights in float32, by PyTorch name."""
         import torch
 
-        from vcdeploy.format.dense import ORDER, torch_gates
+        from vcdeploy.format.dense import own_gates
 
         unit, dense = self.config["unit"], {"W": "weight_ih_l0", "R": "weight_hh_l0"}
         parameters: dict[str, NDArray[np.float32]] = {}
@@ -225,8 +225,8 @@ class OnnxSource:
             if name == "embedding":
                 parameters["embedding.weight"] = array
             elif layer.startswith("layers."):
-                gates = unit in ORDER
-                parameters[f"unit.{layer}.{dense.get(part, part)}"] = torch_gates(unit, array) if gates else array
+                own = array if is_variable(unit) else own_gates(unit, array)
+                parameters[f"unit.{layer}.{dense.get(part, part)}"] = own
             elif layer == "output":
                 parameters[name] = array
         return {name: torch.from_numpy(array.copy()) for name, array in parameters.items()}

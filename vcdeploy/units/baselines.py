@@ -2,30 +2,35 @@
 
 They have the interface of the variable units (vcdeploy.units.variable) and report m = 1: every dimension at every step.
 Like the variable units they have no biases; the first layer's bias would be redundant with the embedding.
+
+RNN, LSTM and GRUResetFirst train with the kernels of the variable units. Their weights have the names and shapes of
+PyTorch's modules.
 """
 
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from vcdeploy import kernels
+from vcdeploy.reference import cells
 from vcdeploy.spec import UNITS, Unit
 from vcdeploy.units.variable import refuse_positional
 
 
 class DenseUnit(nn.Module):
-    """A stack of PyTorch's fused RNN, GRU or LSTM. S is `spec.state_rows` per layer: h; for the LSTM h, then c."""
+    """A stack of RNN, GRU or LSTM layers. S is `spec.state_rows` per layer: h; for the LSTM h, then c."""
 
     spec: ClassVar[Unit]
-    cell: ClassVar[type[nn.RNN | nn.GRU | nn.LSTM]]
+    layer: ClassVar[type[nn.Module]]
     has_scheduler: ClassVar[bool] = False
 
     def __init__(self, dim: int, *others: NoReturn, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         refuse_positional(type(self).__name__, dim, others)
         self.dim = dim
-        self.layers = nn.ModuleList(self.cell(dim, dim, bias=False) for _ in range(layers))
+        self.layers = nn.ModuleList(self.layer(dim, dim, bias=False) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,28 +39,58 @@ class DenseUnit(nn.Module):
             state = x.new_zeros(len(self.layers) * rows, x.shape[1], self.dim)
         states: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            before = state[index * rows : (index + 1) * rows].split(1)
-            x, after = layer(x if index == 0 else self.dropout(x), before[0] if rows == 1 else before)
-            states.extend([after] if rows == 1 else after)
-        return x, torch.cat(states), x.new_ones(*x.shape[:2], len(self.layers))
+            before = state[index * rows : (index + 1) * rows]
+            x, *after = self.run_layer(layer, x if index == 0 else self.dropout(x), *before)
+            states.extend(after)
+        return x, torch.stack(states), x.new_ones(*x.shape[:2], len(self.layers))
+
+    def run_layer(self, layer: Any, x: Tensor, h: Tensor, *c: Tensor) -> tuple[Tensor, ...]:
+        """Run one layer over x [T, B, D] from h, and c of an LSTM, [B, D]. Returns y, h and c."""
+        exporting = torch.onnx.is_in_onnx_export()
+        if self.layer is Weights or (self.spec.trains and x.device.type == "cpu" and not exporting):
+            run = cells.SEQUENCES[self.spec.name] if exporting else kernels.OPS[self.spec.name]
+            made: tuple[Tensor, ...] = run(x, h, layer.weight_hh_l0, layer.weight_ih_l0, *c)
+            return made
+        before = [each.unsqueeze(0) for each in (h, *c)]
+        y, after = layer(x, tuple(before) if c else before[0])
+        return y, *(each[0] for each in (after if c else [after]))
+
+
+class Weights(nn.Module):
+    """The weights of a GRU layer, named and initialized as in nn.GRU; gates stacked as in VCGRU."""
+
+    def __init__(self, inputs: int, dim: int, *, bias: bool) -> None:
+        super().__init__()
+        bound = dim**-0.5
+        self.weight_ih_l0 = nn.Parameter(torch.empty(3 * dim, inputs).uniform_(-bound, bound))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(3 * dim, dim).uniform_(-bound, bound))
 
 
 class RNN(DenseUnit):
     """The Elman unit."""
 
-    spec, cell = UNITS["rnn"], nn.RNN
+    spec, layer = UNITS["rnn"], nn.RNN
+
+
+class GRUResetFirst(DenseUnit):
+    """The gated recurrent unit in the paper's form: VCGRU without its scheduler.
+
+    The reset gate is applied to the state, before the matrix product.
+    """
+
+    spec, layer = UNITS["gru-reset-first"], Weights
 
 
 class GRU(DenseUnit):
-    """The gated recurrent unit (PyTorch's variant: the reset gate is applied after the matrix product)."""
+    """The gated recurrent unit in PyTorch's form: the reset gate is applied after the matrix product."""
 
-    spec, cell = UNITS["gru"], nn.GRU
+    spec, layer = UNITS["gru"], nn.GRU
 
 
 class LSTM(DenseUnit):
     """The long short-term memory."""
 
-    spec, cell = UNITS["lstm"], nn.LSTM
+    spec, layer = UNITS["lstm"], nn.LSTM
 
 
 class CRNN(nn.Module):

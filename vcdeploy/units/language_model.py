@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
-from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN, DenseUnit
+from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN, DenseUnit, GRUResetFirst
 from vcdeploy.units.variable import VCGRU, VCLSTM, VCRNN, VariableUnit
 
 MODULES: dict[str, type[VariableUnit | DenseUnit | CRNN]] = {
-    module.spec.name: module for module in (VCRNN, VCGRU, VCLSTM, RNN, GRU, LSTM, CRNN)
+    module.spec.name: module for module in (VCRNN, VCGRU, VCLSTM, RNN, GRUResetFirst, GRU, LSTM, CRNN)
 }
 
 

@@ -113,6 +113,7 @@ nb::dict spec() {
         for (int i = 0; i < each.gates; ++i) gates.append(each.gate_names[i]);
         nb::dict row;
         row["op"] = each.op;
+        row["variable"] = each.variable;
         row["gates"] = nb::tuple(gates);
         row["state_rows"] = each.state_rows;
         units[each.name] = row;
@@ -127,10 +128,16 @@ nb::dict spec() {
     return both;
 }
 
+Unit variable_unit_of(const std::string& name) {
+    const Unit unit = unit_of(name);
+    if (!spec_of(unit).variable) throw nb::value_error((name + " has no scheduler").c_str());
+    return unit;
+}
+
 nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, const Array& U, const Array& V,
                  const Array& u, const Array& v, const Array& b, const MaybeArray& C0, double sharpness, double epsilon,
                  const MaybeArray& m, const std::string& precision_name, int threads, const std::string& isa) {
-    const Unit unit = unit_of(unit_name);
+    const Unit unit = variable_unit_of(unit_name);
     const Precision precision = precision_of(precision_name);
     const Shape shape = sizes(X, "X", "[T, B, D] with T and D above 0", 3, true);
     const std::size_t T = shape[0], B = shape[1], D = shape[2];
@@ -176,7 +183,7 @@ void make_model(Model* place, const std::string& unit_name, const MatrixArray& e
     if (table_bytes < 0) throw nb::value_error("table_bytes must be 0 or more");
 
     ModelWeights weights{};
-    weights.unit = unit_of(unit_name);
+    weights.unit = variable_unit_of(unit_name);
     weights.dim = static_cast<int>(D);
     weights.vocab = static_cast<int>(vocab);
     weights.embedding = matrix_of(embedding, "embedding", vocab, D);

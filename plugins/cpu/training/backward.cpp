@@ -38,6 +38,8 @@ class BackwardPass {
         const std::size_t step = places_[n / B_ * B_];
         return call_.gates + G_ * step + (places_[n] - step);
     }
+    // The mask of token n; all tokens of a dense unit share one.
+    const T* mask(int n) const { return e_.data() + (call_.M ? places_[n] : 0); }
     // Columns of token n's dX that go_back() leaves to make_dX(): whole panels where the mask is 1.
     int plain(int n) const { return extents_[n].ones / table_.panel * table_.panel; }
 
@@ -47,15 +49,19 @@ class BackwardPass {
         places_.resize(tokens_ + 1);
         counts_.assign(D_ + 1, 0);
         for (int n = 0; n < tokens_; ++n) {
-            extents_[n] = extent_of(call_.M[n], D_, layer_.softness);
+            extents_[n] = call_.M ? extent_of(call_.M[n], D_, layer_.softness) : Extent{D_, D_};
             places_[n] = plane_;
             plane_ += rounded_up(extents_[n].active, kPadding);
             if (extents_[n].active > 0) ++counts_[extents_[n].active - 1];
         }
         places_[tokens_] = plane_;
         for (int k = D_ - 1; k >= 0; --k) counts_[k] += counts_[k + 1];
-        e_ = Scratch<T>(plane_);
         d_ = Scratch<T>(plane_ * G_);
+        e_ = Scratch<T>(call_.M ? plane_ : D_);
+        if (!call_.M) {
+            std::fill_n(e_.data(), D_, T(1));
+            return;
+        }
         distribute(team_, layer_.steps, kElement * tokens_ * D_, [&](int t, int) {
             for (int n = t * B_; n < (t + 1) * B_; ++n)
                 soften(call_.M[n], D_, layer_.softness, extents_[n], e_.data() + places_[n]);
@@ -65,7 +71,7 @@ class BackwardPass {
     Rows<T> rows_of(int n) {
         Rows<T> rows{};
         rows.h = before(n);
-        rows.e = e_.data() + places_[n];
+        rows.e = mask(n);
         rows.gates = const_cast<T*>(gates(n));  // the backward pass only reads them
         rows.plane = static_cast<std::ptrdiff_t>(places_[(n / B_ + 1) * B_] - places_[n / B_ * B_]);
         rows.slope = slope_;
@@ -110,17 +116,21 @@ class BackwardPass {
             T* dh = call_.dH + static_cast<std::size_t>(b) * D_;
             for (int gate = 0; gate < G_; ++gate)
                 std::copy_n(row_of(d, b) + gate * d_plane, extent.active, d_.data() + gate * plane_ + places_[n]);
-            const T *e = e_.data() + places_[n], *h = before(n);
-            const int soft = extent.ones, size = extent.active - soft;
-            const T sum = dm[b] + call_.dM[n] + table_.slope_dot(slope_, e + soft, of_hbar + soft, h + soft, size) +
-                          table_.slope_dot(slope_, e + soft, of_xbar + soft, x(n) + soft, size);
-            const T m = call_.M[n], ds = sum * m * (1 - m);
-            call_.dS[n] = ds;
+            const T *e = mask(n), *h = before(n);
             T* dx = call_.dX + static_cast<std::size_t>(n) * D_;
             const int begin = plain(n);
-            for (int k = begin; k < D_; ++k) dx[k] = ds * layer_.v[k];
+            T ds = 0;
+            if (call_.M) {
+                const int soft = extent.ones, size = extent.active - soft;
+                const T m = call_.M[n];
+                const T sum = dm[b] + call_.dM[n] + table_.slope_dot(slope_, e + soft, of_hbar + soft, h + soft, size) +
+                              table_.slope_dot(slope_, e + soft, of_xbar + soft, x(n) + soft, size);
+                ds = call_.dS[n] = sum * m * (1 - m);
+            }
+            for (int k = begin; k < D_; ++k) dx[k] = call_.M ? ds * layer_.v[k] : T(0);
             table_.add_product(e + begin, of_xbar + begin, dx + begin, extent.active - begin);
             table_.add_product(e, of_hbar, dh, extent.active);
+            if (!call_.M) return;
             table_.add_scaled(ds, layer_.u, dh, D_);
             table_.add_scaled(ds, h, row_of(du, b), D_);
             table_.add_scaled(ds, x(n), row_of(dv, b), D_);
@@ -135,7 +145,8 @@ class BackwardPass {
         };
 
         for (int t = layer_.steps - 1; t >= 0; --t) {
-            const std::vector<int> order = sorted_by_m(call_.M + static_cast<std::size_t>(t) * B_, B_);
+            const std::vector<int> order =
+                sorted_by_m(call_.M ? call_.M + static_cast<std::size_t>(t) * B_ : nullptr, B_);
             batch.clear();
             to_hbar.clear();
             to_xbar.clear();
@@ -183,6 +194,7 @@ class BackwardPass {
             });
         }
         distribute(team_, B_, kElement * B_ * D_, [&](int b, int) { finish(b, b); });
+        if (!call_.M) return;
         std::fill_n(call_.du, D_, T(0));
         std::fill_n(call_.dv, D_, T(0));
         for (int b = 0; b < B_; ++b) {
@@ -218,7 +230,7 @@ class BackwardPass {
                                     static_cast<std::ptrdiff_t>(gate * size), panel * P, gate > 0);
                 while (count > 0 && plain(order_[begin + count - 1]) <= (panel + 1) * P) --count;
             }
-            for (std::size_t i = 0; i < operands.size(); ++i) {
+            for (std::size_t i = 0; call_.M && i < operands.size(); ++i) {
                 const int n = order_[begin + i];
                 table_.add_scaled(call_.dS[n], layer_.v, operands[i].y, plain(n));
             }
@@ -240,8 +252,7 @@ class BackwardPass {
                 [&](int i, int gate) { return d_.data() + gate * plane_ + places_[order_[i]]; },
                 [&](int i, int source) -> typename Gradients::Input {
                     const int n = order_[i];
-                    return {e_.data() + places_[n], source == kXbar ? x(n) : before(n),
-                            source == kReset ? gates(n) : nullptr};
+                    return {mask(n), source == kXbar ? x(n) : before(n), source == kReset ? gates(n) : nullptr};
                 });
     }
 
@@ -259,7 +270,7 @@ class BackwardPass {
     std::vector<int> counts_;          // tokens with more than k active dimensions
     Panels<T> V_;
     std::size_t plane_ = 0;
-    Scratch<T> e_, d_, cells_;  // [plane], [G][plane], [plane]
+    Scratch<T> e_, d_, cells_;  // [plane] (dense: [D]), [G][plane], [plane]
 };
 
 }  // namespace

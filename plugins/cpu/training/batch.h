@@ -60,11 +60,12 @@ struct Batch {
     }
 };
 
-// The indices 0 … count - 1 by descending m, NaN last; the sort is stable.
+// The indices 0 … count - 1 by descending m, NaN last; the sort is stable. m: null if all are active.
 template <class T>
 std::vector<int> sorted_by_m(const T* m, int count) {
     std::vector<int> order(count);
     for (int i = 0; i < count; ++i) order[i] = i;
+    if (!m) return order;
     const auto key = [m](int i) { return m[i] == m[i] ? m[i] : T(-1); };
     std::stable_sort(order.begin(), order.end(), [&](int i, int j) { return key(i) > key(j); });
     return order;

@@ -1,5 +1,5 @@
 // The equations of the three units and their derivatives, row by row (docs/design.md, section 1), as plain loops that
-// the compiler vectorizes for each instruction set.
+// the compiler vectorizes for each instruction set. A dense unit has those of its variable unit, with a mask of ones.
 //
 // A leading d means the gradient of the loss with respect to what follows; d_k is that of gate k's pre-activation.
 // e' = slope e (1 - e) is de/dm. Included by kernels.cpp after lanes.h.
@@ -222,6 +222,7 @@ static constexpr Table<T> kTable{kPanelRows<T>,
                                  scale<T>,
                                  add_scaled<T>,
                                  add_product<T>,
-                                 {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
+                                 {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable,  // variable, then dense
+                                  VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

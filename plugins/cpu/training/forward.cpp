@@ -1,4 +1,4 @@
-// The forward pass: in every step, first the scheduler of each sequence, then the panels.
+// The forward pass: in every step, first the scheduler and the inputs of each sequence, then the panels.
 #include <cmath>
 #include <limits>
 
@@ -19,6 +19,10 @@ class ForwardPass {
           U_(layer.U, G_, layer.dim, table.panel, Side::plain), V_(layer.V, G_, layer.dim, table.panel, Side::plain),
           extents_(layer.batch), e_(rows(1)), hbar_(rows(1)), xbar_(rows(1)), reset_(rows(1)),
           unkept_(call.gates ? 0 : rows(G_)), gates_(call.gates ? call.gates : unkept_.data()) {
+        if (!call.M) {
+            std::fill_n(extents_.begin(), layer.batch, Extent{layer.dim, layer.dim});
+            std::fill_n(e_.data(), rows(1), T(1));
+        }
         const std::size_t tokens = static_cast<std::size_t>(layer.steps) * layer.batch;
         prefer_huge_pages(call.Y, tokens * layer.dim * sizeof(T));
         if (call.gates) prefer_huge_pages(call.gates, tokens * G_ * rounded_up(layer.dim, kPadding) * sizeof(T));
@@ -39,7 +43,7 @@ class ForwardPass {
 
     void step(int t) {
         const int B = layer_.batch, D = layer_.dim, P = table_.panel;
-        distribute(team_, B, kElement * B * D, [&](int b, int) { schedule(t, b); });
+        distribute(team_, B, kElement * B * D, [&](int b, int) { prepare(t, b); });
 
         batch_.clear();
         of_U_.clear();
@@ -51,7 +55,7 @@ class ForwardPass {
             places[b] = plane_;
             plane_ += rounded_up(extents_[b].active, kPadding);
         }
-        for (int b : sorted_by_m(call_.M + static_cast<std::size_t>(t) * B, B)) {
+        for (int b : sorted_by_m(call_.M ? call_.M + static_cast<std::size_t>(t) * B : nullptr, B)) {
             const std::size_t at = static_cast<std::size_t>(b) * width_;
             const int active = extents_[b].active;
             Rows<T> token{};
@@ -112,29 +116,35 @@ class ForwardPass {
             unit_.update(batch_.rows[i], row, std::min(row + table_.panel, batch_.extents[i].active));
     }
 
-    // Computes m, the mask, hbar and xbar of one sequence, and copies the part of the state that does not change.
-    void schedule(int t, int b) {
+    // Computes hbar and xbar of one sequence, and copies the part of the state that does not change.
+    void prepare(int t, int b) {
         const int D = layer_.dim;
         const std::size_t token = static_cast<std::size_t>(t) * layer_.batch + b;
         const std::size_t at = static_cast<std::size_t>(b) * width_;
         const T *h = before(t, b), *x = call_.X + token * D;
-        const double logit = table_.wide_dot(layer_.u, h, D) + table_.wide_dot(layer_.v, x, D) + layer_.b;
-        const T m = static_cast<T>(1 / (1 + std::exp(-logit)));
-        call_.M[token] = m;
-        T* next = call_.Y + token * D;
-        if (std::isnan(m)) {
-            extents_[b] = {0, 0};
-            std::fill_n(next, D, std::numeric_limits<T>::quiet_NaN());
-            if (call_.C) std::fill_n(call_.C + static_cast<std::size_t>(b) * D, D, std::numeric_limits<T>::quiet_NaN());
-            return;
-        }
-        T* e = e_.data() + at;
-        extents_[b] = extent_of(m, D, layer_.softness);
-        soften(m, D, layer_.softness, extents_[b], e);
+        if (call_.M && !schedule(h, x, token, b)) return;
+        const T* e = e_.data() + at;
         const int active = extents_[b].active;
         table_.scale(e, h, hbar_.data() + at, active);
         table_.scale(e, x, xbar_.data() + at, active);
-        std::copy(h + active, h + D, next + active);
+        std::copy(h + active, h + D, call_.Y + token * D + active);
+    }
+
+    // Computes m and the mask of one sequence. If m is NaN, fills the state with NaN and returns false.
+    bool schedule(const T* h, const T* x, std::size_t token, int b) {
+        const int D = layer_.dim;
+        const double logit = table_.wide_dot(layer_.u, h, D) + table_.wide_dot(layer_.v, x, D) + layer_.b;
+        const T m = static_cast<T>(1 / (1 + std::exp(-logit)));
+        call_.M[token] = m;
+        if (std::isnan(m)) {
+            extents_[b] = {0, 0};
+            std::fill_n(call_.Y + token * D, D, std::numeric_limits<T>::quiet_NaN());
+            if (call_.C) std::fill_n(call_.C + static_cast<std::size_t>(b) * D, D, std::numeric_limits<T>::quiet_NaN());
+            return false;
+        }
+        extents_[b] = extent_of(m, D, layer_.softness);
+        soften(m, D, layer_.softness, extents_[b], e_.data() + static_cast<std::size_t>(b) * width_);
+        return true;
     }
 
     const TrainedLayer<T>& layer_;

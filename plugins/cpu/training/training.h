@@ -27,6 +27,8 @@
 // rows of dxbar because dm needs Σ dxbar_i x_i e'_i, where e' = de/dm is 0 unless the mask is between 0 and 1. On
 // request the forward pass also saves the gates.
 //
+// In a dense unit every token has all D dimensions active and a mask of ones; nothing else differs.
+//
 // Threads split panels or blocks, and each sum is computed by one thread in a fixed order, so that the result does not
 // depend on the number of threads.
 #pragma once
@@ -38,7 +40,7 @@
 
 namespace vcdeploy::training {
 
-// Sizes and weights of a layer. U, V: [G·D, D], gates stacked by rows; u, v: [D].
+// Sizes and weights of a layer. U, V: [G·D, D], gates stacked by rows; u, v: [D]. A dense unit has no softness, u, v, b.
 template <class T>
 struct TrainedLayer {
     Unit unit;
@@ -57,7 +59,7 @@ struct Forward {
     const T* H0;  // [B, D]
     T* C;         // [B, D], VCLSTM: the cell before the first step on entry, after the last on return
     T* Y;         // [T, B, D], output
-    T* M;         // [T, B], output
+    T* M;         // [T, B], output; null for a dense unit, like everything else about m below
     // [T·B·G·W], saved for the backward pass, or null. Steps follow each other. A step is [G][plane]; a plane holds
     // only the active dimensions of its B tokens, each rounded up like W, so that the end of the array may stay
     // untouched.
