@@ -48,8 +48,8 @@ class Case:
         u, v = normal(D) * scale, normal(D) * scale
         reach = math.log((1 - EPSILON) / EPSILON) / self.sharpness  # how far the mask reaches past m·D
         if self.level == "edge":  # a is exactly 64 (or as close as D allows) in every step
-            share = min(max((min(64, D) + 0.5 - reach) / D, 0.01), 0.99)
-            u, v, b = u * 0, v * 0, math.log(share / (1 - share))
+            m = min(max((min(64, D) + 0.5 - reach) / D, 0.01), 0.99)
+            u, v, b = u * 0, v * 0, math.log(m / (1 - m))
         else:
             b = {"zero": -9.0, "ragged": 0.0, "one": 9.0, "dense": 0.0}[self.level]
         bias = torch.tensor([b], dtype=torch.float64)

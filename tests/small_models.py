@@ -1,5 +1,6 @@
 """Small untrained in-memory models of every kind, for tests that process model outputs."""
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from vcdeploy.music import notation
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sampling import PythonLoop
 from vcdeploy.runtime.torch import TorchModel
+from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.units.variable import VariableLayer
 from vcdeploy.vocabulary import Vocabulary
@@ -68,3 +70,13 @@ class Told(PythonLoop):
 
 def told(vocab: Vocabulary, logits: NDArray[Any], m: NDArray[Any]) -> Model:
     return Model("torch", config("vcgru", 1, vocab), vocab, "f32", "told", Told(logits, m))
+
+
+def write_checkpoint(path: Path, unit: str = "vcgru", dim: int = 32, layers: int = 1) -> Path:
+    """Write a checkpoint of an untrained model; returns its path."""
+    torch.manual_seed(4)
+    vocab = Vocabulary(["\n", " ", *"abcde"])
+    untrained = scheduled(LanguageModel(unit, len(vocab), dim, layers=layers, sharpness=0.6))
+    described = config(unit, layers, vocab) | {"dim": dim, "sharpness": 0.6}
+    checkpoint.write(path, checkpoint.Checkpoint(described, vocab, untrained.state_dict(), {}, {"step": 1}))
+    return path

@@ -13,7 +13,7 @@ import pytest
 from vcdeploy.files import write_atomically, write_privately
 
 
-def test_writes_into_a_folder_it_makes(tmp_path: Path) -> None:
+def test_creates_the_folder_it_writes_to(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
     write_atomically(path, b"one")
     write_atomically(path, b"two")
@@ -72,7 +72,7 @@ def test_a_device_is_written_into(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["link", "chain", "/dev/fd/1", "/proc/self/fd/1"])
-def test_standard_output_is_written_into_where_it_is(tmp_path: Path, name: str) -> None:
+def test_standard_output_is_written_in_place(tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to("/proc/self/fd/1")  # as /dev/stdout is, which a mistake would replace
     (tmp_path / "chain").symlink_to("link")
     name = str(tmp_path / name)  # an absolute name stays as it is

@@ -96,7 +96,7 @@ OWN = {("OnnxParser", "plugin_is_taken"), ("Runtime", "refuses")}
 
 
 @pytest.mark.parametrize("kind", stand_in.TENSORRT_CLASSES, ids=lambda kind: str(kind.__name__))
-def test_the_stand_in_has_nothing_that_tensorrt_has_not(kind: type, trt: ModuleType) -> None:
+def test_the_stand_in_has_only_what_tensorrt_has(kind: type, trt: ModuleType) -> None:
     real = getattr(trt, kind.__name__)
     names = {name for name, _ in members(kind)} | assigned(kind)
     for name in sorted(names):
@@ -122,7 +122,7 @@ def assigned(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize("name", stand_in.CUDA_NAMES)
-def test_the_stand_in_has_nothing_that_cuda_has_not(name: str, cudart: ModuleType) -> None:
+def test_the_stand_in_has_only_what_cuda_has(name: str, cudart: ModuleType) -> None:
     mine: Any = getattr(stand_in, name)
     real = getattr(cudart, name)
     if isinstance(mine, enum.EnumMeta):

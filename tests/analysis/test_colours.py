@@ -25,13 +25,13 @@ def test_lightness_rises_with_m_and_falls_with_change() -> None:
     assert all(a - b > 5 for a, b in itertools.pairwise(falling))
 
 
-def test_letters_stand_out_from_their_ground() -> None:
+def test_letters_contrast_with_their_background() -> None:
     for colour in colours.RAMP:
         dark, light = sorted((luminance(colour.ground_hex), luminance(colour.letters_hex)))
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
-def test_every_share_has_a_colour() -> None:
+def test_every_m_has_a_colour() -> None:
     assert colours.of(0.0) == colours.of(-0.1) == colours.RAMP[0]
     assert colours.of(1.0) == colours.of(float(len(colours.RAMP))) == colours.RAMP[-1]
     assert [colours.of(tenth / 10 + 0.05) for tenth in range(10)] == list(colours.RAMP)

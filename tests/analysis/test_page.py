@@ -42,7 +42,7 @@ def traces() -> list[Trace]:
     return [trace(model, TEXT * 2, title="A <b>title</b>", changes=True), trace(model, "on.", changes=True)]
 
 
-def test_a_symbol_in_words(traces: list[Trace]) -> None:
+def test_a_symbol_is_described(traces: list[Trace]) -> None:
     one = trace(
         small_models.told(small_models.TEXT, np.zeros((3, len(small_models.TEXT))), np.array([0.5, 0.25, 1])), "a\nb"
     )
@@ -74,7 +74,7 @@ def test_every_symbol_has_its_bar_and_its_label(traces: list[Trace]) -> None:
     assert "dimensions 3 to 12" in text and f"A bar of full height is {top:g}." in text
 
 
-def test_nothing_in_the_page_is_from_elsewhere(traces: list[Trace]) -> None:
+def test_the_page_loads_nothing(traces: list[Trace]) -> None:
     text = page(traces, dimensions=(1, 12))
     assert "default-src 'none'" in text
     assert not re.findall(r"https?:|@import|\bsrc=|\bhref=", text)

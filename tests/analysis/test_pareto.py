@@ -12,7 +12,7 @@ def by_definition(points: list[tuple[int, int]]) -> set[int]:
     return {index for index, point in enumerate(points) if not beaten(*point)}
 
 
-def test_it_is_what_no_other_point_beats() -> None:
+def test_the_front_has_the_points_no_other_beats() -> None:
     draw = random.Random(0)
     for size in range(12):
         for _ in range(50):

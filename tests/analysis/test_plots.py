@@ -45,7 +45,7 @@ def test_bars_have_the_height_and_colour_of_m() -> None:
     assert not axes.figure.texts[0].get_parse_math()
 
 
-def test_texts_stand_one_above_another_and_long_ones_in_lines() -> None:
+def test_texts_are_stacked_and_long_ones_wrapped() -> None:
     model = small_models.model()
     long, short = trace(model, "the tin man ran on " * 6), trace(model, "on.")
     lines, _ = drawn([long, short])
@@ -93,7 +93,7 @@ def test_changes_under_each_line() -> None:
     assert maps[1].get_ylabel() == "dimension, layer 2"
 
 
-def test_what_does_not_fit_a_picture() -> None:
+def test_what_a_picture_cannot_show() -> None:
     model = small_models.model()
     with pytest.raises(VcdeployError, match=r"5,002 symbols don't fit .* \.html or \.json"):
         strips([trace(model, "a" * MOST), trace(model, "no")])

@@ -33,7 +33,7 @@ def test_a_trace_has_the_numbers_of_run(unit: str, layers: int) -> None:
     assert found.mean_m == pytest.approx(found.m.mean(-1))
 
 
-def test_probabilities_and_entropies_by_hand() -> None:
+def test_probabilities_and_entropies_match_a_manual_calculation() -> None:
     vocab = Vocabulary("abc")
     with np.errstate(divide="ignore"):
         logits = np.log(np.array([[0.5, 0.25, 0.25], [1, 0, 0], [0.25, 0.75, 0], [1, 1, 1]]))

@@ -69,7 +69,7 @@ def test_a_slower_machine_is_no_regression_but_a_worse_ratio_is() -> None:
     assert compare.compare(old, new).widest == compare.compare(new, old).widest == pytest.approx(1.103, abs=1e-3)
 
 
-def test_older_documents_have_the_median_ratio_alone() -> None:
+def test_older_documents_have_the_median_ratio_only() -> None:
     old = plain()
     for each in old["engines"]:
         found = each["scenarios"]["step"]
@@ -97,7 +97,7 @@ def test_what_others_decide_is_shown_and_not_judged() -> None:
     assert [each.place.engine for each in compare.compare(new, new).reproducible] == ["torch gru"]
 
 
-def test_what_differs_beside_is_told() -> None:
+def test_other_differences_are_reported() -> None:
     new = plain()
     new["machine"]["processor"], new["versions"] = "z", {"vcdeploy": "2", "torch": "3"}
     remarks = compare.compare(plain(), new).remarks
@@ -201,7 +201,7 @@ def test_which_ratios_are_reproducible() -> None:
     assert figures[2]["scenarios"]["cold"]["reproducible"]  # a baseline vs itself is always 1
 
 
-def test_the_fastest_round_is_what_nothing_disturbs() -> None:
+def test_the_fastest_round_is_the_undisturbed_one() -> None:
     """The ratio does not depend on how many rounds are disturbed, or by how much."""
     random = np.random.default_rng(0)
     for disturbed in (0.2, 0.5, 0.8):

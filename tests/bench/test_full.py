@@ -127,7 +127,7 @@ def test_another_machine_or_version_is_refused(folder: Path, tmp_path: Path) -> 
         full.run(tmp_path, **SMALL)
 
 
-def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
+def test_a_broken_part_is_reported(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text((folder / "settings.json").read_text())
     (tmp_path / "parts").mkdir()
     for visit in (1, 2, 3):
@@ -136,7 +136,7 @@ def test_a_broken_part_is_told(folder: Path, tmp_path: Path) -> None:
         full.run(tmp_path, **SMALL, only=["batch"])
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_continues(tmp_path: Path) -> None:
     """Ctrl-C in the second visit: the first is kept, and the same command completes the report."""
     words = ["report", "--dim", "16", "--rounds", "1", "--parts", "unit-vcrnn,size", "-o", "out"]
     heeding = ["env", "--default-signal=INT"]  # SIGINT is ignored when tests run in the background
@@ -273,7 +273,7 @@ def html(document: dict[str, Any], tmp_path: Path) -> Path:
     return tmp_path / "report" / "report.html"
 
 
-def test_the_page_is_whole_and_accessible(html: Path) -> None:
+def test_the_page_is_complete_and_accessible(html: Path) -> None:
     text = html.read_text(encoding="utf-8")
     elements = Elements(text)
     assert not re.findall(r"@import|\bsrc=|url\((?!#)|<script|<link", text)
@@ -328,7 +328,7 @@ def test_in_a_browser(browser: Browser, html: Path) -> None:
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_document_of_ones_own() -> None:
+def test_a_custom_document() -> None:
     table = Table("Numbers & <more>", ("", "a|b"), [["`code`", "1"]])
     figure = Figure("f", "A figure", "<svg></svg>", Table("Its own", ("", "x"), [["y", "2"]]))
     section = Section("One, two", ["Words with `code`.", table, figure])

@@ -108,7 +108,7 @@ class Warming:
         return [self.chunks.pop(0) if len(self.chunks) > 1 else self.chunks[0]] * amount, 1
 
 
-def test_warming_up_goes_on_until_three_chunks_agree() -> None:
+def test_warming_up_continues_until_three_chunks_agree() -> None:
     warming = Warming([300, 200, 150, 120, 101, 100, 100, 7])
     assert scenarios.settle(warming, 3)
     assert warming.chunks == [7]

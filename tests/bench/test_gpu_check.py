@@ -31,7 +31,7 @@ def check(folder: Path, *words: str) -> Result:
     return CliRunner().invoke(cli.main, ["gpu-check", "-o", str(folder / "report.md"), *words])
 
 
-def test_without_a_gpu_it_says_what_it_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_gpu_it_lists_its_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in.uninstall(monkeypatch)
     monkeypatch.setattr(plugin_files, "library", lambda name="": None)
     result = check(tmp_path)
@@ -63,7 +63,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     return started
 
 
-def test_a_whole_check(here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_check(here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_check.shutil, "which", lambda name: f"/opt/{name}")
     result = check(tmp_path, "--quick")
     report = json.loads((tmp_path / "report.json").read_text())
@@ -104,7 +104,7 @@ def test_a_fault_of_the_check_itself_stops_nothing(
     assert "JSONDecodeError" in (tmp_path / "report.md").read_text()
 
 
-def test_a_check_that_is_stopped_leaves_what_it_found(
+def test_a_stopped_check_keeps_its_results(
     here: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = gpu_check._run
@@ -185,7 +185,7 @@ def test_no_graph_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("path", "state"), [("cluster", "skipped"), ("auto", "failed")])
-def test_a_path_this_gpu_has_not_is_skipped(
+def test_a_path_this_gpu_lacks_is_skipped(
     path: str, state: str, here: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -195,7 +195,7 @@ def test_a_path_this_gpu_has_not_is_skipped(
     assert trial(path=path)["state"] == state
 
 
-def test_the_plugin_says_it_in_these_words() -> None:
+def test_the_plugin_has_the_same_message() -> None:
     """These messages distinguish an unsupported path from a failure."""
     source = (Path(__file__).parents[2] / "plugins" / "tensorrt" / "plan.h").read_text()
     for path in ("block", "cluster", "grid"):

@@ -214,7 +214,7 @@ def test_a_series_that_only_the_paper_has_is_drawn(tiny: Experiment, here: Calla
     assert [line.get_label() for line in figure.axes[0].get_lines()] == ["learn", "RNN, the paper's"]
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights(
+def test_a_resumed_run_reaches_the_same_weights(
     tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row, runs = tiny.rows[0], tmp_path / "runs"
@@ -238,7 +238,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     assert resumed["test"] == whole["test"] and resumed["steps"] == whole["steps"] > 7
 
 
-def test_a_result_of_other_settings_is_not_taken_for_one(tiny: Experiment, tmp_path: Path) -> None:
+def test_a_result_of_other_settings_is_not_reused(tiny: Experiment, tmp_path: Path) -> None:
     row = tiny.rows[0]
     config = run.settle(tiny, row, "machine", 0, tmp_path)
     run.train(tiny, row, "machine", config, tmp_path, tmp_path / "runs")
@@ -248,7 +248,7 @@ def test_a_result_of_other_settings_is_not_taken_for_one(tiny: Experiment, tmp_p
         list(run.pending(other, "machine", 1, tmp_path))
 
 
-def test_dense_rows_stay_while_what_they_match_is_trained_anew(tiny: Experiment, tmp_path: Path) -> None:
+def test_dense_rows_stay_while_their_match_is_trained_again(tiny: Experiment, tmp_path: Path) -> None:
     small = replace(tiny, rows=tiny.rows[:2])
     for row, _, config in run.pending(small, "machine", 1, tmp_path):
         run.train(small, row, "machine", config, tmp_path, tmp_path / "runs")
@@ -303,7 +303,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page and "run here: RNN.\n" in page
 
 
-def test_of_several_seeds_the_one_whose_model_is_here_is_timed(tiny: Experiment, tmp_path: Path) -> None:
+def test_the_seed_whose_model_exists_is_timed(tiny: Experiment, tmp_path: Path) -> None:
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
 
@@ -365,7 +365,7 @@ def test_a_figure_of_m_over_a_text(
     assert "no figure 'figure9' to trace: choose from figure2, figure3, figure5, figure0" in result.output
 
 
-def test_what_went_wrong_has_a_line_of_its_own(
+def test_an_error_has_its_own_line(
     tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
@@ -376,7 +376,7 @@ def test_what_went_wrong_has_a_line_of_its_own(
     assert result.exit_code == 1 and "D 16 · seed 0\n" in result.output and "target 0.4, now 0.2" in result.output
 
 
-def test_bits_that_a_table_shows_alike_are_no_gain() -> None:
+def test_bits_that_round_to_the_same_are_no_gain() -> None:
     """A slower model is not on the front if its bits differ only in the fourth decimal."""
     models = [
         {"series": "VCGRU", "unit": "vcgru", "microseconds": {"sequence": time}, "bits": bits}
@@ -385,7 +385,7 @@ def test_bits_that_a_table_shows_alike_are_no_gain() -> None:
     assert report.fronts(models) == ["of all", "", "of all"]
 
 
-def test_a_row_that_follows_from_another_asks_for_that_first(tiny: Experiment, here: Callable[..., Result]) -> None:
+def test_a_row_that_depends_on_another_requires_it_first(tiny: Experiment, here: Callable[..., Result]) -> None:
     result = here("run", "tiny", "--row", "RNN")
     assert result.exit_code == 1 and "'RNN' follows from 'VCRNN', which has no result in docs" in result.output
 

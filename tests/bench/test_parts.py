@@ -16,7 +16,7 @@ def find(name: str, unit: str = "vcgru") -> engines.Engine:
 
 
 @pytest.mark.parametrize(("low", "high", "dim"), [(0.2, 0.6, 64), (0.4, 0.4, 7), (0.01, 1.0, 33)])
-def test_the_synthetic_model_has_the_shares_asked_for(low: float, high: float, dim: int) -> None:
+def test_the_synthetic_model_has_the_requested_m(low: float, high: float, dim: int) -> None:
     made = models.synthetic("vcgru", dim, low, high, seed=3)
     x = torch.from_numpy(made.parameters["embedding.weight"])
     u, v, b = (torch.from_numpy(made.parameters[f"unit.layers.0.{name}"]) for name in "uvb")

@@ -69,7 +69,7 @@ def test_version() -> None:
     ("typed", "said"),
     [("trian", "there is no command 'trian'; did you mean 'train'?"), ("xyz", "there is no command 'xyz'.")],
 )
-def test_misspelt_command_is_met_with_the_nearest(typed: str, said: str) -> None:
+def test_a_misspelt_command_suggests_the_nearest(typed: str, said: str) -> None:
     result = CliRunner().invoke(cli.main, [typed])
     assert result.exit_code == 2
     assert said in result.output

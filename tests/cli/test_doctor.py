@@ -44,7 +44,7 @@ def test_base_works_here() -> None:
         assert bool(finding["fix"]) == (finding["state"] != "works")
 
 
-def test_broken_packages_are_told_from_missing_ones(tmp_path: Path) -> None:
+def test_broken_packages_are_distinguished_from_missing_ones(tmp_path: Path) -> None:
     # Found before the installed ones, these fail as damaged installations do.
     (tmp_path / "torch.py").write_text("raise OSError('libc10.so: file too short\\nand a second line')\n")
     (tmp_path / "music21.py").write_text("import a_module_that_is_not_there\n")
@@ -101,7 +101,7 @@ def test_a_trial_that_hangs_is_broken(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (finding.state, finding.detail) == ("broken", "no answer in 1 s")
 
 
-def test_corpora_folder_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_corpora_folder_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     check = next(check for check in CHECKS if check.name == "corpora folder")
     folder = tmp_path / "corpora"
     monkeypatch.setenv("VCDEPLOY_DATA", str(folder))

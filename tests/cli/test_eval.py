@@ -154,7 +154,7 @@ def test_what_ran_is_said(write: Callable[..., tuple[Path, Path]], tmp_path: Pat
     assert "bits per character" in shown.stdout
 
 
-def test_the_threads_asked_for_are_used(
+def test_the_requested_threads_are_used(
     write: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("native")

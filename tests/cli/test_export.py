@@ -10,29 +10,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from click.testing import CliRunner, Result
-from small_models import scheduled
+from small_models import write_checkpoint
 
 from vcdeploy import cli
 from vcdeploy.format import graph
 from vcdeploy.format.checksum import seal
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
-from vcdeploy.training import checkpoint
-from vcdeploy.units import LanguageModel
-from vcdeploy.vocabulary import Vocabulary
-
-
-def write_checkpoint(path: Path, unit: str) -> Path:
-    torch.manual_seed(4)
-    vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = scheduled(LanguageModel(unit, len(vocab), 32, sharpness=0.6))
-    config = {
-        "unit": unit, "dim": 32, "layers": 1, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
-        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
-    }  # fmt: skip
-    checkpoint.write(path, checkpoint.Checkpoint(config, vocab, model.state_dict(), {}, {"step": 1}))
-    return path
 
 
 def run(*arguments: str | Path) -> Result:
@@ -47,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"])
-def test_writes_and_says_how_far_off_it_is(unit: str, tmp_path: Path) -> None:
+def test_writes_and_reports_the_difference(unit: str, tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "best.safetensors", unit)
     result = run(path, "-o", tmp_path / "new" / "model.onnx")
     assert result.exit_code == 0, result.output
@@ -67,7 +51,7 @@ def test_writes_and_says_how_far_off_it_is(unit: str, tmp_path: Path) -> None:
         (["--precision", "bf16", "--bucketed", "--opset", "21"], "best-bf16-bucketed.onnx"),
     ],
 )
-def test_the_file_lies_beside_the_checkpoint(options: list[str], name: str, folder: Path) -> None:
+def test_the_file_is_next_to_the_checkpoint(options: list[str], name: str, folder: Path) -> None:
     result = run(folder, *options)
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in folder.iterdir()) == sorted(["best.safetensors", name])
@@ -127,7 +111,7 @@ def test_it_does_not_write_over_the_model_it_reads(folder: Path, tmp_path: Path)
     assert path.read_bytes() == before
 
 
-def test_a_model_that_ships_is_written_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pretrained_model_is_written_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("irish", "--precision", "int8")
     assert result.exit_code == 0, result.output

@@ -8,32 +8,16 @@ from typing import Any
 import onnx
 import pytest
 import stand_in
-import torch
 from click.testing import CliRunner, Result
-from small_models import scheduled
+from small_models import write_checkpoint
 
 import vcdeploy
 from vcdeploy import cli
 from vcdeploy.errors import VcdeployError
 from vcdeploy.gpu import plugin_build, plugin_files
-from vcdeploy.training import checkpoint
-from vcdeploy.units import LanguageModel
-from vcdeploy.vocabulary import Vocabulary
 
 FILES = {"model.onnx", "model-tensorrt.onnx", "manifest.json", "samples.npz", "report.json"}
 ENGINE = {"libvcdeploy_tensorrt.so", "model.plan", "timing.cache"}
-
-
-def write_checkpoint(path: Path, unit: str = "vcgru") -> Path:
-    torch.manual_seed(4)
-    vocab = Vocabulary(["\n", " ", *"abcde"])
-    model = scheduled(LanguageModel(unit, len(vocab), 16, layers=2, sharpness=0.6))
-    config = {
-        "unit": unit, "dim": 16, "layers": 2, "sharpness": 0.6, "epsilon": 1e-3, "precision": "f32",
-        "kind": "text", "buffer": 0, "dropout": 0.0, "corpus": "demo",
-    }  # fmt: skip
-    checkpoint.write(path, checkpoint.Checkpoint(config, vocab, model.state_dict(), {}, {"step": 1}))
-    return path
 
 
 def run(*arguments: str | Path) -> Result:
@@ -56,7 +40,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "run" / "best.safetensors")
+    return write_checkpoint(tmp_path / "run" / "best.safetensors", dim=16, layers=2)
 
 
 @pytest.fixture
@@ -105,7 +89,9 @@ def test_with_a_gpu(precision: str, source: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_dense_model_needs_no_plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in.install(monkeypatch, tmp_path, plugin=False)
-    result = run(write_checkpoint(tmp_path / "best.safetensors", "gru"), "--trt", "--bundle", tmp_path / "out")
+    result = run(
+        write_checkpoint(tmp_path / "best.safetensors", "gru", dim=16, layers=2), "--trt", "--bundle", tmp_path / "out"
+    )
     assert result.exit_code == 0, result.output
     assert manifest_of(tmp_path / "out")["tensorrt"]["plan"]["plugin"] is None
     assert "no plugin" in vcdeploy.load(tmp_path / "out", "tensorrt").detail
@@ -248,7 +234,7 @@ def test_an_exported_file_will_do(source: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_a_model_that_ships_goes_to_the_folder_one_is_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_pretrained_model_is_written_to_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("irish", "--trt")
     assert result.exit_code == 3, result.output

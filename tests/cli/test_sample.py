@@ -12,6 +12,7 @@ import click
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from outcomes import refused, said
 from small_models import scheduled
 
 from vcdeploy import cli
@@ -51,18 +52,6 @@ def run(*arguments: str | Path, given: str | bytes | None = None, **environment:
     return runner.invoke(cli.main, ["sample", *map(str, arguments)], input=given, prog_name="vcdeploy")
 
 
-def refused(result: Result) -> str:
-    """The message for a bad value."""
-    return said(result, code=2)
-
-
-def said(result: Result, code: int = 1) -> str:
-    """The message of a failure."""
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    return result.stderr
-
-
 def test_the_sample_is_that_of_the_library(models: dict[str, Path]) -> None:
     result = run(models["text"], "--prime", "the pr", "--length", "50", "--seed", "3", "--top-k", "4")
     assert result.exit_code == 0, result.output
@@ -82,7 +71,7 @@ def test_the_last_line_says_what_of_onnx_runtime_ran(models: dict[str, Path]) ->
     assert body.stderr.startswith("onnxruntime (function body), f32, 1 thread")
 
 
-def test_symbols_appear_as_they_are_made(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symbols_appear_as_they_are_generated(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     echo: Any = click.echo
     model = load(models["text"], "torch")
@@ -150,7 +139,7 @@ def test_nothing_to_offer(models: dict[str, Path]) -> None:
     assert "knows nothing similar: use other symbols" in refused(run(models["text"], "--prime", "☃☃"))
 
 
-def test_without_a_prime_a_text_begins_a_line(models: dict[str, Path]) -> None:
+def test_without_a_prime_a_text_starts_a_line(models: dict[str, Path]) -> None:
     made = load(models["text"]).generate(TEXT.encode("\n"), 200)
     assert run(models["text"], "--length", "200").stdout == TEXT.decode(list(made)).removesuffix("\n") + "\n"
 
@@ -175,7 +164,7 @@ def test_compute_without_colours_is_a_line_of_digits(models: dict[str, Path]) ->
         assert [line.rstrip() for line in plain.splitlines()] == lines[::2]
         model = load(models["text"])
         m = model.run(TEXT.encode("the\n").reshape(-1, 1))[2][:, 0, 0]
-        assert lines[:2] == ["the", "".join(str(int(10 * share)) for share in m)]
+        assert lines[:2] == ["the", "".join(str(int(10 * each)) for each in m)]
 
 
 def test_compute_in_colours(models: dict[str, Path]) -> None:
@@ -187,7 +176,7 @@ def test_compute_in_colours(models: dict[str, Path]) -> None:
     assert re.fullmatch(r"m  0 +1", ramp)
 
 
-def test_what_can_not_be_asked_for(models: dict[str, Path], tmp_path: Path) -> None:
+def test_invalid_requests(models: dict[str, Path], tmp_path: Path) -> None:
     assert "--meter is for models of music" in refused(run(models["text"], "--meter", "6/8"))
     assert "leave out -o" in refused(run(models["text"], "--show-compute", "-o", tmp_path / "x"))
     assert "no model at" in said(run(tmp_path / "none"))

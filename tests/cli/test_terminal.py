@@ -265,7 +265,7 @@ def test_an_error_of_the_system_is_one_line(
     assert capsys.readouterr().err == f"error: {place}{error.strerror}\n"
 
 
-def test_streams_have_no_way_around_the_filter_and_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_cannot_bypass_the_filter_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     before = sys.stdout, sys.stderr

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import small_models
 from click.testing import CliRunner, Result
+from outcomes import refused, said
 from small_models import BITS, MUSIC, TEXT, TUNE
 
 from vcdeploy import cli
@@ -43,18 +44,6 @@ def shown(*arguments: str | Path, **more: Any) -> str:
     result = run(*arguments, **more)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def refused(result: Result) -> str:
-    """The message for a bad value."""
-    return said(result, code=2)
-
-
-def said(result: Result, code: int = 1) -> str:
-    """The message of a failure."""
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    return result.stderr
 
 
 def fractions(path: Path, text: str) -> Any:
@@ -122,7 +111,7 @@ def test_models_and_texts_pair_up(models: dict[str, Path], tmp_path: Path) -> No
     assert "2 models and 3 texts don't make pairs" in message
 
 
-def test_models_that_ship_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrained_models_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown("irish", "--text", "M:6/8 K:Gmaj G2 A").splitlines()[0].split() == ["M:6/8", "K:Gmaj", "G2", "A"]
     monkeypatch.setattr("vcdeploy.zoo.DEFAULT", "irish")
     assert shown("--text", "G2 A") == shown("irish", "--text", "G2 A")
@@ -136,9 +125,9 @@ def test_dimensions_in_the_terminal(models: dict[str, Path]) -> None:
     a = load(models["text"])
     m = fractions(models["text"], SENTENCE)
     assert a.config["dim"] == 12
-    for place, share in enumerate(m):
+    for place, fraction in enumerate(m):
         untouched = [row[place : place + 1] in ("", " ") for row in lines[2:14]]  # the highest dimension first
-        active = int(12 * share + np.log(999) / 2)
+        active = int(12 * fraction + np.log(999) / 2)
         assert all(untouched[: max(0, 12 - active)]) and not untouched[-1]
     few = shown(models["text"], "--text", SENTENCE, "--dimensions", "3-5").splitlines()
     assert len(few) == 2 + 3 + 1
@@ -197,7 +186,7 @@ def test_every_format(models: dict[str, Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", "torch"])
-def test_every_backend_traces_alike(models: dict[str, Path], backend: str, tmp_path: Path) -> None:
+def test_every_backend_traces_the_same(models: dict[str, Path], backend: str, tmp_path: Path) -> None:
     if backend == "onnxruntime":
         pytest.importorskip("onnxruntime")
     found = {}

@@ -289,7 +289,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(text: Path, tmp_path: Path, h
     assert [path.name for path in (tmp_path / "limited").glob(".*")] == []
 
 
-def test_a_folder_that_cannot_be_made(text: Path, here: Callable[..., Result]) -> None:
+def test_a_folder_that_cannot_be_created(text: Path, here: Callable[..., Result]) -> None:
     result = here("train", text, *SMALL, "--out", "/proc/x")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: could not create the run folder /proc/x: ")

@@ -62,7 +62,7 @@ def test_text8_prefix_is_cut_by_characters(data_dir: Path) -> None:
     assert sizes(load("text8-prefix", data_dir=data_dir)) == (6_728_180, 373_788, 373_788)
 
 
-def test_demo_is_python_s_own_topics_whole() -> None:
+def test_demo_is_all_of_pythons_own_topics() -> None:
     from pydoc_data.topics import topics
 
     corpus = load("demo")

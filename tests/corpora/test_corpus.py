@@ -37,7 +37,7 @@ def test_text_classes() -> None:
     assert marks(short.boundaries("train")) == found["white space"]
 
 
-def test_places_in_words() -> None:
+def test_places_are_described() -> None:
     found = corpus("a bcdefghi jk", Vocabulary(" abcdefghijk")).classes("train")
     places = {name: marks(mask) for name, mask in found.items() if name.startswith("character")}
     assert list(places.items()) == [

@@ -72,7 +72,7 @@ def part(target: Path) -> Path:
 
 
 @pytest.mark.parametrize("length", [True, False])
-def test_a_file_arrives_whole(server: Server, tmp_path: Path, length: bool) -> None:
+def test_a_file_arrives_complete(server: Server, tmp_path: Path, length: bool) -> None:
     server.length = length
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "new" / "file"
@@ -83,7 +83,7 @@ def test_a_file_arrives_whole(server: Server, tmp_path: Path, length: bool) -> N
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
-def test_a_broken_transfer_is_told_and_taken_up_again(server: Server, tmp_path: Path) -> None:
+def test_a_broken_transfer_is_reported_and_resumed(server: Server, tmp_path: Path) -> None:
     server.cut = 300_000
     target = tmp_path / "file"
     with pytest.raises(VcdeployError, match=r"was lost \(after 300,000 of 1,024,000 bytes\); run again to resume"):
@@ -108,7 +108,7 @@ def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path
     assert target.read_bytes() == BODY
 
 
-def test_a_part_that_is_already_whole(server: Server, tmp_path: Path) -> None:
+def test_a_part_that_is_already_complete(server: Server, tmp_path: Path) -> None:
     target = tmp_path / "file"
     part(target).write_bytes(BODY)
     download(server.url(), target, digest=DIGEST)
@@ -261,7 +261,7 @@ for round in range(int(sys.argv[4])):
 """
 
 
-def test_processes_and_threads_may_fetch_one_file_together(server: Server, tmp_path: Path) -> None:
+def test_processes_and_threads_can_fetch_one_file_together(server: Server, tmp_path: Path) -> None:
     rounds = 10
     command = [sys.executable, "-c", FETCH, server.url(), str(tmp_path), DIGEST, str(rounds)]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]

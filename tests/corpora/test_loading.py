@@ -191,7 +191,7 @@ def test_a_folder_without_text(tmp_path: Path) -> None:
         load(str(tmp_path))
 
 
-def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.txt"
     path.write_text(LINES)
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_said(abc: str) -> None:
     assert str(error.value)
 
 
-def test_noise_is_refused_or_survives_the_way_there_and_back() -> None:
+def test_noise_is_refused_or_survives_a_round_trip() -> None:
     """Parsing raises nothing but UnreadableTune, and parsed symbols survive the round trip through ABC."""
     noise = random.Random(0)
     pieces = [
@@ -160,7 +160,7 @@ Tunes = dict[str, list[tuple[str, ...]]]
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_real_tunes_survive_the_way_there_and_back(irish: Corpus, irish_tunes: Tunes, split: str) -> None:
+def test_real_tunes_survive_a_round_trip(irish: Corpus, irish_tunes: Tunes, split: str) -> None:
     assert len(irish_tunes[split]) > 150
     for tune in irish_tunes[split]:
         assert {notation.role(symbol) for symbol in tune[:2]} >= {"key"}
@@ -213,5 +213,5 @@ def test_music21_hears_the_same_notes(irish_tunes: Tunes) -> None:
         ("M:6/8 |: (3 A B c | e :| [1 f | g ::", "M:6/8 |: (3 A B c | e :| [1 f | g ::"),
     ],
 )
-def test_mended_leaves_out_marks_that_lack_their_notes(written: str, kept: str) -> None:
+def test_repaired_tunes_drop_marks_without_notes(written: str, kept: str) -> None:
     assert notation.repaired(written.split()) == kept.split()

@@ -97,7 +97,7 @@ def test_an_abc_file_is_music(tmp_path: Path) -> None:
         load(str(path), vocab=type(corpus.vocab)([s for s in corpus.vocab.symbols if s != "f"], "music"))
 
 
-def test_a_few_tunes_need_their_splits_given(tmp_path: Path) -> None:
+def test_a_few_tunes_need_explicit_splits(tmp_path: Path) -> None:
     path = tmp_path / "one.abc"
     path.write_text(abc(1, "One", "GAB") + abc(2, "Two", "G=20"))
     with pytest.raises(VcdeployError, match=r"has 1 tunes \(1 more could not be read\) and none for"):

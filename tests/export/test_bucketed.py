@@ -1,15 +1,13 @@
 """The bucketed form: PyTorch's results at every prefix size, and nothing read past the prefix."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from exported import run_graph
 from numpy.typing import NDArray
-from onnx import ModelProto
-from onnx.reference import ReferenceEvaluator
 
 from vcdeploy.export import build
 from vcdeploy.format.bucketed import bucket_sizes
@@ -19,19 +17,6 @@ from vcdeploy.training.checkpoint import Checkpoint
 MakeCheckpoint = Callable[..., Checkpoint]
 UNITS = ["vcrnn", "vcgru", "vclstm"]
 DIM, SHARPNESS = 300, 1.0
-
-
-def run(runtime: str, model: ModelProto, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> list[Any]:
-    feed = {"tokens": tokens, "state": state}
-    if runtime == "evaluator":
-        with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(model).run(None, feed))
-    onnxruntime = pytest.importorskip("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, feed))
 
 
 def with_m(checkpoint: Checkpoint, m: float) -> Checkpoint:
@@ -67,7 +52,7 @@ def test_numbers_of_pytorch_in_every_bucket(unit: str, m: float, runtime: str, m
     tokens, state = inputs(unit, 4, 3)
     with torch.no_grad():
         wanted = checkpoint.build()(torch.from_numpy(tokens), torch.from_numpy(state))
-    results = run(runtime, model, tokens, state)
+    results = run_graph(runtime, model, tokens, state)
     fractions = [torch.from_numpy(results[2]), wanted[2]]
     assert torch.equal(*(active(m, DIM, SHARPNESS, 1e-3) for m in fractions)), "a flip: give this test other tokens"
     # As for the function bodies: √(2D) rounding units in a sum, sharpness·D/2 through the mask, per step and layer.
@@ -84,7 +69,7 @@ def test_weights_past_the_bucket_are_not_read(
 ) -> None:
     model = build(with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), m), bucketed=True)
     tokens, state = inputs(unit, 3, 2)
-    wanted = run(runtime, model, tokens, state)
+    wanted = run_graph(runtime, model, tokens, state)
     assert active(torch.from_numpy(wanted[2]), DIM, SHARPNESS, 1e-3).max() <= covered
     for initializer in model.graph.initializer:
         if initializer.name.endswith((".U", ".V")):
@@ -92,7 +77,7 @@ def test_weights_past_the_bucket_are_not_read(
             gates[:, covered:] = np.nan
             gates[:, :, covered:] = np.nan
             initializer.CopyFrom(onnx.numpy_helper.from_array(gates.reshape(-1, DIM), initializer.name))
-    for got, one in zip(run(runtime, model, tokens, state), wanted, strict=True):
+    for got, one in zip(run_graph(runtime, model, tokens, state), wanted, strict=True):
         assert np.array_equal(got, one)
 
 
@@ -101,9 +86,9 @@ def test_weights_past_the_bucket_are_not_read(
 def test_nan_stays_in_its_sequence(unit: str, runtime: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), 0.2), bucketed=True)
     tokens, state = inputs(unit, 3, 2)
-    wanted = run(runtime, model, tokens, state)
+    wanted = run_graph(runtime, model, tokens, state)
     state[0, 1, 7] = np.nan
-    logits, after, m = run(runtime, model, tokens, state)
+    logits, after, m = run_graph(runtime, model, tokens, state)
     assert np.isnan(m[:, 1]).all() and np.isnan(after[:, 1]).any(-1).all() and np.isnan(logits[:, 1]).all()
     # The other sequence now uses a larger bucket: the same sums in another order.
     tolerance = 8 * 2.0**-24 * 2 * 3 * ((2 * DIM) ** 0.5 + SHARPNESS * DIM / 2)

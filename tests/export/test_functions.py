@@ -130,7 +130,7 @@ def test_float32_equals_the_reference(case: Case, runtime: str) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.D == 97], ids=str)
-def test_given_m_is_the_reference(case: Case) -> None:
+def test_a_prescribed_m_matches_the_reference(case: Case) -> None:
     """The comparison above relies on this."""
     inputs = case.inputs()
     wanted = reference(case, inputs)
@@ -215,7 +215,7 @@ def test_attach_finds_ops_in_nested_graphs() -> None:
         (bare(op_node("vcgru", 1.0), opsets={"": 18, "vcdeploy": 2}), "version 2 of the domain"),
     ],
 )
-def test_attach_says_what_it_cannot_do(model: onnx.ModelProto, said: str) -> None:
+def test_attach_rejects_what_it_cannot_handle(model: onnx.ModelProto, said: str) -> None:
     with pytest.raises(VcdeployError, match=said):
         attach_functions(model)
 

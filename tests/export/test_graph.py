@@ -8,9 +8,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, shape_inference
-from onnx.reference import ReferenceEvaluator
+from exported import run_graph
+from onnx import TensorProto, helper, shape_inference
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
@@ -37,18 +36,6 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
 
 
-def run(runtime: str, model: ModelProto, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> list[Any]:
-    feed = {"tokens": tokens, "state": state}
-    if runtime == "evaluator":
-        with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(model).run(None, feed))
-    onnxruntime = pytest.importorskip("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, feed))
-
-
 @pytest.mark.parametrize("unit", [*VARIABLE, *DENSE])
 def test_inputs_and_outputs(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(make_checkpoint(unit, dim=12, layers=3))
@@ -63,7 +50,7 @@ def test_inputs_and_outputs(unit: str, make_checkpoint: MakeCheckpoint) -> None:
 
 
 @pytest.mark.parametrize("unit", VARIABLE)
-def test_one_op_a_layer_with_its_function(unit: str, make_checkpoint: MakeCheckpoint) -> None:
+def test_one_op_per_layer_with_its_function(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(make_checkpoint(unit, dim=12, layers=2, sharpness=0.3))
     ops = [node for node in model.graph.node if node.domain == "vcdeploy"]
     assert [(node.op_type, node.name) for node in ops] == [(unit.upper(), "layers.0"), (unit.upper(), "layers.1")]
@@ -133,7 +120,7 @@ def test_numbers_of_pytorch(
     # embedding is of size 1, and the output layer adds one more sum.
     tolerance = 8 * 2.0**-24 * 2 * shape[0] * ((2 * dim) ** 0.5 + 0.7 * dim / 2)
     for name, got, one in zip(
-        ("logits", "state", "compute"), run(runtime, build(checkpoint), tokens, state), wanted, strict=True
+        ("logits", "state", "compute"), run_graph(runtime, build(checkpoint), tokens, state), wanted, strict=True
     ):
         assert got.dtype == np.float32
         assert got.shape == one.shape, name

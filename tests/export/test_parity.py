@@ -160,9 +160,7 @@ def native_name() -> str:
 
 @pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize("unit", [*VARIABLE, "gru"])
-def test_every_runtime_that_is_here_is_in_the_report(
-    unit: str, bucketed: bool, make_checkpoint: MakeCheckpoint
-) -> None:
+def test_every_installed_runtime_is_in_the_report(unit: str, bucketed: bool, make_checkpoint: MakeCheckpoint) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     checkpoint = make_checkpoint(unit)
     if unit == "gru" and bucketed:
@@ -187,7 +185,7 @@ def test_a_description_that_misleads_the_native_kernels_does_not_pass(make_check
     assert {each.runtime for each in report.differences if not each.within} == {native_name()}
 
 
-def test_what_is_not_here_is_left_out_with_the_remedy(
+def test_missing_parts_are_listed_with_their_fix(
     make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = make_checkpoint("vcgru")

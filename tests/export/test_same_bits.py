@@ -31,7 +31,7 @@ native = pytest.importorskip("vcdeploy._native")
 pytest.importorskip("onnxruntime")
 
 MakeCheckpoint = Callable[..., Checkpoint]
-SQUASHING = Path(__file__).parents[2] / "plugins" / "cpu" / "kernels" / "activations.h"
+ACTIVATIONS = Path(__file__).parents[2] / "plugins" / "cpu" / "kernels" / "activations.h"
 
 
 def lively(checkpoint: Checkpoint) -> Checkpoint:
@@ -94,7 +94,7 @@ def test_every_backend_has_the_same_bits(
             np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32), err_msg=name)
 
 
-def test_the_squashing_functions_are_close_bounded_and_keep_nan() -> None:
+def test_the_activations_are_accurate_bounded_and_keep_nan() -> None:
     near = np.float32(6.5).view(np.int32), np.float32(7).view(np.int32)
     every = np.arange(*near, dtype=np.int32).view(np.float32)  # every float near the point where tanh reaches 1
     x = np.concatenate([np.linspace(-9, 9, 1_000_001, dtype=np.float32), every, -every])
@@ -112,7 +112,7 @@ def test_the_squashing_functions_are_close_bounded_and_keep_nan() -> None:
 
 
 def test_the_kernels_have_the_same_coefficients() -> None:
-    text = SQUASHING.read_text()
+    text = ACTIVATIONS.read_text()
     plain = text[text.index("constexpr float kTanhEnd") : text.index("static Rows sigmoid", text.index("struct Plain"))]
     number = r"([0-9.e-]+)f"
     (end,) = re.findall(rf"kTanhEnd = {number}", plain)

@@ -18,7 +18,7 @@ STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
 }
 
 ROUNDING = 2.0**-24  # relative rounding error of a float
-SQUASHING = 2.0**-22  # error of sigmoid and tanh (test_sigmoid_and_tanh); in int8 TANH_ERROR
+ACTIVATION = 2.0**-22  # error of sigmoid and tanh (test_sigmoid_and_tanh); in int8 TANH_ERROR
 # The sum of independent errors with mean 0 and magnitudes up to d_1, d_2, … exceeds 6·sqrt(Σ d²) with a probability
 # below 2 exp(-18) = 3e-8 (Hoeffding); the cases below have less than a million sums.
 SURE = 6.0
@@ -95,9 +95,9 @@ def step_bounds(
     """
     U, V = weights[:2]
     D = h.shape[1]
-    squashing = SQUASHING
+    activation = ACTIVATION
     if precision == "int8":  # the mask also uses int8's own sigmoid, on a float32 m*D - i
-        squashing = TANH_ERROR
+        activation = TANH_ERROR
         mask_error = max(mask_error, (TANH_ERROR / 2 + ROUNDING) / EPSILON + 4 * ROUNDING * D)
     c = cell[0] if cell else torch.zeros_like(h)
     hbar, xbar = e * h, e * x
@@ -105,25 +105,25 @@ def step_bounds(
     inputs = x if tabulated and precision != "int8" else xbar
     of_input = product_bound(V, inputs, precision, mask_error * xbar.abs(), reach=x.abs().amax(1, keepdim=True))
     off = (product_bound(U, hbar, precision, mask_error * hbar.abs()).square() + of_input.square()).sqrt()
-    gate = off / 4 + squashing  # the slope of sigmoid is at most 1/4, that of tanh 1
+    gate = off / 4 + activation  # the slope of sigmoid is at most 1/4, that of tanh 1
     roundings = 8 * ROUNDING * (1 + h.abs() + c.abs()) + mask_error * e * (1 + h.abs() + 2 * c.abs())
     if unit in ("vcrnn", "rnn"):
-        return [e * (off + squashing) + roundings]
+        return [e * (off + activation) + roundings]
     if unit in ("vcgru", "gru-reset-first"):
         r, z = torch.sigmoid(sums[:, :D]), torch.sigmoid(sums[:, D : 2 * D])
         Uh, Vh = U[2 * D :], V[2 * D :]
         # the error of r; in int8 r ⊙ hbar has the levels of hbar
         x_error = gate[:, :D] * hbar.abs() / SURE + mask_error * hbar.abs()
         reset = product_bound(Uh, r * hbar, precision, x_error, state_range(hbar))
-        g_off = (reset.square() + of_input[:, 2 * D :].square()).sqrt() + squashing
+        g_off = (reset.square() + of_input[:, 2 * D :].square()).sqrt() + activation
         g = torch.tanh((r * hbar) @ Uh.T + xbar @ Vh.T)
         return [e * (gate[:, D : 2 * D] * (g - h).abs() + z * g_off) + roundings]
     i, f, g, o = sums.chunk(4, 1)
     i_off, f_off, _, o_off = gate.chunk(4, 1)
-    g_off = off[:, 2 * D : 3 * D] + squashing
+    g_off = off[:, 2 * D : 3 * D] + activation
     new_c = e * (torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)) + (1 - e) * c
     c_off = e * (f_off * c.abs() + i_off * torch.tanh(g).abs() + torch.sigmoid(i) * g_off) + roundings
-    h_off = e * (o_off * torch.tanh(new_c).abs() + torch.sigmoid(o) * (c_off + squashing)) + roundings
+    h_off = e * (o_off * torch.tanh(new_c).abs() + torch.sigmoid(o) * (c_off + activation)) + roundings
     return [h_off, c_off]
 
 

@@ -21,7 +21,7 @@ def test_features_are_those_the_kernel_reports() -> None:
 
 
 @pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64"), reason="needs 64-bit Arm")
-def test_arm_has_neon_and_nothing_of_x86() -> None:
+def test_arm_has_neon_and_no_x86_kernels() -> None:
     assert [name for name, present in _native.cpu_features().items() if present] == ["neon"]
 
 

@@ -76,7 +76,7 @@ def test_every_step_is_the_reference_step(case: Case, types: str, precision: str
 
 @pytest.mark.parametrize("types", ["f32", "half-weights"])
 @pytest.mark.parametrize("case", [case for case in CASES if case.D < 256], ids=str)
-def test_all_ways_and_schedules_give_the_same_bits(case: Case, types: str) -> None:
+def test_all_paths_and_schedules_give_the_same_bits(case: Case, types: str) -> None:
     inputs = case.inputs(torch.float32)
     wanted = run(case, inputs, Launch("block", types, seed=0))
     alone = run(case, first_sequence(inputs), Launch("block", types, seed=0))
@@ -196,7 +196,7 @@ def test_every_barrier_that_is_left_out_is_noticed(unit: str, way: str) -> None:
             pytest.fail(f"no schedule detected that {barrier} was omitted")
 
 
-def test_together_the_ways_pass_every_barrier_of_the_source() -> None:
+def test_the_paths_together_pass_every_barrier_of_the_source() -> None:
     """Otherwise the previous test would miss a barrier. The kernels use no barriers other than the named ones."""
     case = Case("vcgru", 5, 3, 40, "ragged", 1.0)
     inputs = case.inputs(torch.float32)

@@ -128,9 +128,7 @@ def test_the_plugin_computes_from_its_creator_to_enqueue(
         assert same_bits(enqueue(case, arrays(case), types, EPSILON, (3, 2)), wanted)
 
 
-def test_the_plugin_says_what_the_gpu_has_not(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plugin_says_what_the_gpu_lacks(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("VCDEPLOY_TENSORRT_PATH", "cluster")
     WITHOUT_CLUSTERS.take()
     case = Case("vcgru", 1, 1, 24, "ragged", 0.5)

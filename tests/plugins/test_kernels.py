@@ -13,7 +13,7 @@ import pytest
 import torch
 from cases import CASES, EPSILON, GATES, Case
 from numpy.typing import NDArray
-from plugins.bounds import SQUASHING, check_steps
+from plugins.bounds import ACTIVATION, check_steps
 from torch import Tensor
 
 from vcdeploy import _native
@@ -97,7 +97,7 @@ def test_a_sequence_has_the_same_bits_in_a_batch(unit: str, precision: str, isa:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> None:
+def test_prescribed_m_replaces_the_schedulers(case: Case, isa: str) -> None:
     inputs = case.inputs(torch.float32)
     own = run(case, inputs, isa=isa)
     given = run(case, [*inputs[:4], inputs[4] + 1, *inputs[5:]], isa=isa, m=own[2])  # with another u
@@ -105,7 +105,7 @@ def test_given_shares_take_the_place_of_the_schedulers(case: Case, isa: str) -> 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_share_is_the_same_bits_from_every_instruction_set(case: Case) -> None:
+def test_m_has_the_same_bits_on_every_instruction_set(case: Case) -> None:
     """And in every precision except int8, which has its own sigmoid and tanh."""
     X, *rest = case.inputs(torch.float32)
     fractions = {
@@ -167,7 +167,7 @@ def test_infinity_neither_crashes_nor_reaches_other_sequences(unit: str, precisi
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_sigmoid_and_tanh(isa: str) -> None:
-    """Both are within SQUASHING everywhere, including very large inputs: many sequences of one dimension each.
+    """Both are within ACTIVATION everywhere, including very large inputs: many sequences of one dimension each.
 
     m is 1 and the mask 1. With U = 0 and V = 1 a VCRNN's h' is tanh x. With V_z = 1, all else 0 and h = 1 a
     VCGRU's h' is 1 - sigmoid x.
@@ -184,13 +184,13 @@ def test_sigmoid_and_tanh(isa: str) -> None:
         "isa": isa,
     }
     h = _native.op("vcrnn", X, 0 * ones, zero, one, v, v, v, **options)[1][:, 0]
-    assert np.abs(h - np.tanh(x.astype(np.float64))).max() <= SQUASHING
+    assert np.abs(h - np.tanh(x.astype(np.float64))).max() <= ACTIVATION
     three = np.zeros((3, 1), np.float32)
     Vz = np.array([[0], [1], [0]], np.float32)
     h = _native.op("vcgru", X, ones, three, Vz, v, v, v, **options)[1][:, 0]
     with np.errstate(over="ignore"):
         wanted = 1 - 1 / (1 + np.exp(-x.astype(np.float64)))
-    assert np.abs(h - wanted).max() <= SQUASHING
+    assert np.abs(h - wanted).max() <= ACTIVATION
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -210,11 +210,11 @@ def test_f16_and_bf16_weights_are_rounded_to_nearest(isa: str) -> None:
         }
         inputs = scale.reshape(1, 1, 1), zero.reshape(1, 1), zero.reshape(1, 1), each.reshape(1, 1), zero, zero, zero
         got = _native.op("vcrnn", *inputs, precision="f16", **options)[1][0, 0]
-        assert got == pytest.approx(float(np.float16(each)) * scale, abs=SQUASHING)
+        assert got == pytest.approx(float(np.float16(each)) * scale, abs=ACTIVATION)
         bits = each.view(np.uint32)
         nearest = np.uint32((int(bits) + 0x7FFF + ((int(bits) >> 16) & 1)) & 0xFFFF0000).view(np.float32)
         got = _native.op("vcrnn", *inputs, precision="bf16", **options)[1][0, 0]
-        assert got == pytest.approx(float(nearest) * scale, abs=SQUASHING)
+        assert got == pytest.approx(float(nearest) * scale, abs=ACTIVATION)
 
 
 def test_int8_sums_do_not_overflow() -> None:
@@ -228,7 +228,7 @@ def test_int8_sums_do_not_overflow() -> None:
     for isa in ISAS:
         h = _native.op("vcrnn", one.reshape(1, 1, D), zero[None], U, V, zero, zero, zero[:1], isa=isa, **options)[1]
         # Constant rows and a constant input are exact levels: only float rounding is left.
-        assert np.abs(h - math.tanh(0.25)).max() <= SQUASHING
+        assert np.abs(h - math.tanh(0.25)).max() <= ACTIVATION
 
 
 def test_denormals_are_flushed_inside_and_nowhere_else() -> None:

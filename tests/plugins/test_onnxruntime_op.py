@@ -102,7 +102,7 @@ def test_weights_that_change_are_packed_again(unit: str) -> None:
         assert same_bits(session.run(unit, inputs), native(each, inputs))
 
 
-def test_weights_that_are_computed_by_the_graph_are_not_taken_for_constant() -> None:
+def test_weights_computed_by_the_graph_are_not_treated_as_constant() -> None:
     """U is the sum of two inputs, which changes between runs, at whatever address the runtime chooses."""
     case = Case("vcgru", 2, 2, 24, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
@@ -249,7 +249,7 @@ def test_wrong_inputs_are_named(index: int, wrong: Tensor, said: str, constant: 
         session_of(case, inputs, constant).run("vclstm", inputs)
 
 
-def test_a_session_goes_on_after_an_error() -> None:
+def test_a_session_works_after_an_error() -> None:
     case = Case("vcgru", 2, 2, 12, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
     for constant in (True, False):

@@ -74,7 +74,7 @@ def rounding(steps: int) -> float:
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("unit", VARIABLE_UNITS)
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_every_backend_runs_every_path_alike(backend: str, unit: str, layers: int, tmp_path: Path) -> None:
+def test_every_backend_runs_every_path_the_same(backend: str, unit: str, layers: int, tmp_path: Path) -> None:
     need(backend)
     folder, exported = write(tmp_path, unit, layers)
     reference = load(folder, "torch")
@@ -176,7 +176,7 @@ def test_a_named_backend_runs_or_is_an_error(vcgru: tuple[Path, Path], monkeypat
         load(vcgru[1], threads=0)
 
 
-def test_onnxruntime_says_what_runs_and_the_function_body_can_be_asked_for(vcgru: tuple[Path, Path]) -> None:
+def test_onnxruntime_reports_its_form_and_can_use_the_function_body(vcgru: tuple[Path, Path]) -> None:
     need("onnxruntime")
     reference = list(load(vcgru[0], "torch").generate([1], 20))
     for path in vcgru:
@@ -188,14 +188,14 @@ def test_onnxruntime_says_what_runs_and_the_function_body_can_be_asked_for(vcgru
 
 
 @pytest.mark.parametrize("unit", ["gru", "crnn"])
-def test_native_refuses_what_it_does_not_run(unit: str, tmp_path: Path) -> None:
+def test_native_refuses_units_it_does_not_run(unit: str, tmp_path: Path) -> None:
     need("native")
     checkpoint.write(tmp_path / "best.safetensors", untrained(unit, 1))
     with pytest.raises(VcdeployError, match=f"runs vcrnn, vcgru, vclstm, not '{unit}'"):
         load(tmp_path, "native")
 
 
-def test_a_crnn_runs_in_pytorch_alone(tmp_path: Path) -> None:
+def test_a_crnn_runs_in_pytorch_only(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "last.safetensors", untrained("crnn", 1, Vocabulary("01", "bits")))
     model = load(tmp_path)
     assert model.backend == "torch"
@@ -311,7 +311,7 @@ def test_other_integers_are_tokens_too(backend: str, vcgru: tuple[Path, Path]) -
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_wrong_arrays_are_met_with_the_same_words(backend: str, vcgru: tuple[Path, Path]) -> None:
+def test_wrong_arrays_get_the_same_message(backend: str, vcgru: tuple[Path, Path]) -> None:
     need(backend)
     model = load(vcgru[1], backend)
     with pytest.raises(VcdeployError, match=r"integers of shape \[T, B\].*not float64 \[1, 1\]"):
@@ -352,7 +352,7 @@ def test_symbols_come_one_by_one_and_the_seed_decides(backend: str, vcgru: tuple
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_a_reader_gives_bits_and_shares(backend: str, vcgru: tuple[Path, Path]) -> None:
+def test_a_reader_returns_bits_and_m(backend: str, vcgru: tuple[Path, Path]) -> None:
     need(backend)
     model = load(vcgru[1], backend)
     ids = VOCAB.encode("ab cadé\nfe")

@@ -84,7 +84,7 @@ def test_numbers_by_type_are_read_too() -> None:
         assert np.array_equal(read.weights[name].wide(), array)
 
 
-def test_what_is_not_ours_is_left_alone() -> None:
+def test_other_files_are_left_alone() -> None:
     model = exported()
     model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [2], [1, 2]))
     assert "shape" not in reader.read(checksum.seal(model).SerializeToString()).weights

@@ -61,7 +61,7 @@ def test_the_model_is_the_pytorch_model(unit: str, table_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_run_goes_on_from_its_state(precision: str) -> None:
+def test_a_run_resumes_from_its_state(precision: str) -> None:
     model = native(trained("vclstm")[0], precision=precision)
     tokens = np.random.default_rng(0).integers(0, len(VOCAB), (9, 2))
     whole = model.run(tokens)
@@ -104,7 +104,7 @@ def test_plain_arrays_by_the_names_of_a_model_file(unit: str) -> None:
         assert np.array_equal(one, same)
 
 
-def test_an_instruction_set_can_be_asked_for() -> None:
+def test_an_instruction_set_can_be_selected() -> None:
     checkpoint, _ = trained("vcgru")
     assert native(checkpoint).detail == _native.instruction_sets()[0]
     assert native(checkpoint, isa="portable").detail == "portable"

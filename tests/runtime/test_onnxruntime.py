@@ -97,7 +97,7 @@ def test_says_what_runs() -> None:
     assert "gru-24, int8" in repr(loaded)
 
 
-def test_the_function_body_runs_where_it_is_asked_for_or_there_is_no_library(
+def test_the_function_body_runs_on_request_or_without_the_library(
     vcgru: ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = vcgru.SerializeToString()

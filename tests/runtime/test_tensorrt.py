@@ -194,7 +194,7 @@ def test_a_plan_file_means_its_folder(make: Make) -> None:
     assert model.backend == "tensorrt"
 
 
-def test_what_is_no_engine_is_told_how_to_become_one(gpu: stand_in.Gpu, tmp_path: Path) -> None:
+def test_a_folder_without_an_engine_says_how_to_build_one(gpu: stand_in.Gpu, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from vcdeploy.training import checkpoint
     from vcdeploy.units import LanguageModel
@@ -217,7 +217,7 @@ def test_without_tensorrt_the_error_names_the_extra(make: Make, monkeypatch: pyt
     assert 'the tensorrt backend needs tensorrt, which is not installed; run: pip install "onnx' in result.stderr
 
 
-def test_memory_is_given_back(make: Make, gpu: stand_in.Gpu) -> None:
+def test_memory_is_released(make: Make, gpu: stand_in.Gpu) -> None:
     folder = make()
     before = len(gpu.blocks)
     model = vcdeploy.load(folder, "tensorrt")
@@ -226,7 +226,7 @@ def test_memory_is_given_back(make: Make, gpu: stand_in.Gpu) -> None:
     assert len(gpu.blocks) == before
 
 
-def test_a_fault_comes_with_what_mends_it(gpu: stand_in.Gpu) -> None:
+def test_a_fault_comes_with_its_fix(gpu: stand_in.Gpu) -> None:
     gpu.full = True
     with pytest.raises(
         VcdeployError, match=r"cudaMalloc: cudaErrorMemoryAllocation .*the GPU's memory is full: stop other"

@@ -45,6 +45,6 @@ def test_foreign_settings_are_refused() -> None:
         TrainConfig.from_json(values)
 
 
-def test_a_wide_state_learns_at_a_lower_rate_unless_told_otherwise() -> None:
+def test_a_wide_state_has_a_lower_default_learning_rate() -> None:
     assert [TrainConfig(dim=dim).peak_lr for dim in (64, 256, 1024)] == [0.002, 0.002, 0.001]
     assert TrainConfig(dim=1024, lr=0.004).peak_lr == 0.004

@@ -61,7 +61,7 @@ def test_sharpness_and_learning_rate_follow_their_schedules(make_trainer: MakeTr
     assert rows(by_step, "valid")[-1]["sharpness"] == pytest.approx(0.1 + 0.1 * (by_step.total - 1) / 50)
 
 
-def test_schedulers_take_smaller_steps_and_are_clipped_by_themselves(make_trainer: MakeTrainer) -> None:
+def test_schedulers_take_smaller_steps_and_are_clipped_separately(make_trainer: MakeTrainer) -> None:
     trainer = make_trainer(unit="vclstm", layers=2, epochs=1.0, warmup=0, clip=1e-3, scheduler_rate=0.25)
     before = {name: each.detach().clone() for name, each in trainer.model.named_parameters()}
     trainer._step()
@@ -162,7 +162,7 @@ def test_a_killed_run_logs_no_step_twice(make_trainer: MakeTrainer) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_save_first_and_are_given_back(make_trainer: MakeTrainer, number: signal.Signals) -> None:
+def test_signals_save_first_and_handlers_are_restored(make_trainer: MakeTrainer, number: signal.Signals) -> None:
     before = signal.getsignal(number)
     trainer = make_trainer(save_every=10**6)
     trainer.on_step = lambda step: os.kill(os.getpid(), number) if step == 3 else None
@@ -173,7 +173,7 @@ def test_signals_save_first_and_are_given_back(make_trainer: MakeTrainer, number
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_stops_at_once_and_harms_nothing(make_trainer: MakeTrainer) -> None:
+def test_a_second_signal_stops_at_once_without_damage(make_trainer: MakeTrainer) -> None:
     before = signal.getsignal(signal.SIGINT)
     trainer = make_trainer(save_every=5)
 
@@ -305,7 +305,7 @@ def test_a_budget_below_the_masks_reach_is_refused_at_once(make_trainer: MakeTra
 
 
 @pytest.mark.parametrize("settings", [{"budget": 0.5}, {"target": 0.3}], ids=["budget", "target"])
-def test_training_meets_what_it_may_spend_and_varies(make_trainer: MakeTrainer, settings: dict[str, float]) -> None:
+def test_training_meets_its_budget_and_m_varies(make_trainer: MakeTrainer, settings: dict[str, float]) -> None:
     # Low goals: once learnt, this text needs little state, and nothing raises m to a higher goal.
     trainer = make_trainer(unit="vcrnn", dim=32, epochs=8.0, **settings)
     trainer.run()

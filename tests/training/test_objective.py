@@ -133,7 +133,7 @@ def test_steering_allows_for_what_held_out_text_costs_more() -> None:
     assert 1.1 * m == pytest.approx(0.3, rel=0.01)
 
 
-def test_steered_penalty_pulls_every_step_alike() -> None:
+def test_the_steered_penalty_pulls_every_step_equally() -> None:
     objective = Objective(TrainConfig(target=0.5))
     fractions = M.clone().requires_grad_()
     objective(torch.zeros(2, 2, 3), fractions, TOKENS, None).backward()

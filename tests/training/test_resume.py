@@ -35,5 +35,5 @@ def test_the_error_names_what_is_wrong(name: str, said: str, run: files.Run) -> 
         run.resume(files.crafted(run.saved)[name])
 
 
-def test_a_finished_run_may_be_resumed(run: files.Run) -> None:
+def test_a_finished_run_can_be_resumed(run: files.Run) -> None:
     run.resume()

@@ -7,7 +7,7 @@ import pytest
 from vcdeploy.training.schedule import growth_interval, learning_rate, sharpness
 
 
-def test_sharpness_is_the_papers_where_epochs_begin() -> None:
+def test_sharpness_is_the_papers_at_the_start_of_epochs() -> None:
     by_epoch = [sharpness(epoch * 70, 70, 0.1, 0.1, 1.0) for epoch in range(12)]
     assert by_epoch == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0]
 

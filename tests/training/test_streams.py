@@ -49,7 +49,7 @@ def test_processes_share_the_streams(exact: bool) -> None:
     assert torch.equal(torch.cat(parts, 1), together)
 
 
-def test_too_little_text_and_odd_shares_are_errors() -> None:
+def test_too_little_text_and_invalid_fractions_are_errors() -> None:
     with pytest.raises(VcdeployError, match="103 symbols, too few for 32 streams"):
         Streams(IDS, 32, 5)
     with pytest.raises(VcdeployError, match=r"--batch 3 .* multiple of 2"):

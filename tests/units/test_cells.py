@@ -21,7 +21,7 @@ def weigh(outputs: tuple[Tensor, ...]) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_prefix_alone_is_exact_forward_and_backward(case: Case) -> None:
+def test_the_prefix_form_is_exact_forward_and_backward(case: Case) -> None:
     inputs = [each.requires_grad_() for each in case.inputs()]
     dense = REFERENCE[case.unit](*inputs, case.sharpness, EPSILON)
     prefix = prefix_form(case.unit, *inputs, case.sharpness, EPSILON)
@@ -81,7 +81,7 @@ def test_small_sharpness_uses_the_whole_state() -> None:
         assert active(torch.tensor([m]), 64, 0.01, EPSILON) == 64
 
 
-def test_mask_by_hand() -> None:
+def test_the_mask_matches_a_manual_calculation() -> None:
     D, m, sharpness = 32, 0.5, 1.0
     e = mask(torch.tensor([m], dtype=torch.float64), D, sharpness, EPSILON)[0]
     for i in range(1, D + 1):
@@ -93,7 +93,7 @@ def test_mask_by_hand() -> None:
 
 
 @pytest.mark.parametrize("unit", GATES)
-def test_one_step_by_hand(unit: str) -> None:
+def test_one_step_matches_a_manual_calculation(unit: str) -> None:
     """D = 1, B = 1, T = 1: the equations of docs/design.md in Python floats."""
     x, h, c, u, v, b, sharpness = 0.7, -0.3, 0.4, 0.2, -0.5, 0.9, 0.6
     U, V = [0.5, -0.8, 1.1, 0.3][: GATES[unit]], [-0.4, 0.9, 0.6, -1.2][: GATES[unit]]

@@ -42,9 +42,9 @@ def test_layers_feed_each_other_and_stack_h_then_c() -> None:
     hidden, rows, fractions = x, [], []
     for layer in module.layers:
         U, V, u, v, b = layer.parameters()
-        hidden, h, share, c = cells.vclstm(hidden, zeros, U, V, u, v, b, zeros, module.sharpness, module.epsilon)
+        hidden, h, layer_m, c = cells.vclstm(hidden, zeros, U, V, u, v, b, zeros, module.sharpness, module.epsilon)
         rows += [h, c]
-        fractions.append(share)
+        fractions.append(layer_m)
     # Up to rounding: sums of ten products in another order, amplified by the slope of the mask, 5/4.
     for one, other in ((y, hidden), (state, torch.stack(rows)), (m, torch.stack(fractions, -1))):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-14)
@@ -165,11 +165,11 @@ def test_sharpness_of_the_model_is_the_units() -> None:
     assert not torch.equal(model(tokens)[0], sharp)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.9])
-def test_a_new_scheduler_gives_every_step_the_initial_m(share: float) -> None:
-    unit = VCGRU(64, layers=2, initial_m=share)
+@pytest.mark.parametrize("initial_m", [0.1, 0.9])
+def test_a_new_scheduler_gives_every_step_the_initial_m(initial_m: float) -> None:
+    unit = VCGRU(64, layers=2, initial_m=initial_m)
     y, _, m = unit(torch.randn(10, 20, 64))
-    torch.testing.assert_close(m, torch.full_like(m, share))  # sigmoid and logit in float32
+    torch.testing.assert_close(m, torch.full_like(m, initial_m))  # sigmoid and logit in float32
     y.square().mean().backward()
     for each in unit.scheduler_parameters():  # they get gradients from the first step on
         assert each.grad is not None

@@ -54,7 +54,7 @@ def test_the_card_fits_the_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_card_tells_what_it_must(name: str) -> None:
+def test_the_card_has_every_required_entry(name: str) -> None:
     card = zoo.card(name)
     words = shlex.split(card["training"]["command"])
     assert words[:3] == ["vcdeploy", "train", card["data"]["corpus"]]
@@ -70,7 +70,7 @@ def test_the_card_tells_what_it_must(name: str) -> None:
     assert speed["tokens_per_second"] > 0 and speed["machine"] and speed["date"]
 
 
-def test_the_figures_of_a_card_come_again() -> None:
+def test_the_figures_of_a_card_are_reproduced() -> None:
     """For irish, whose test split is small and comes with music21."""
     pytest.importorskip("music21")
     result = CliRunner().invoke(main, ["eval", "irish", "--json"])
@@ -92,7 +92,7 @@ def written(name: str, backend: str) -> list[int]:
 
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", FUNCTION_BODY])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_backend_writes_the_same(name: str, backend: str) -> None:
+def test_every_backend_generates_the_same(name: str, backend: str) -> None:
     if backend == "native" and (fault := native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")
     if backend.startswith("onnxruntime"):
@@ -131,7 +131,7 @@ def sample(*words: str) -> str:
     return result.stdout
 
 
-def test_an_unknown_name_is_met_with_the_known_ones() -> None:
+def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(VcdeployError, match=r"did you mean english\?.*a pretrained model: english, irish"):
         vcdeploy.load("englsh")
     for command in ("sample", "eval", "bench", "zoo"):
@@ -140,7 +140,7 @@ def test_an_unknown_name_is_met_with_the_known_ones() -> None:
         assert "did you mean irish?" in result.stderr and "english, irish" in result.stderr
 
 
-def test_a_fresh_install_samples_with_nothing_but_the_base_packages(tmp_path: Path) -> None:
+def test_a_fresh_install_samples_with_the_base_packages_only(tmp_path: Path) -> None:
     code = (
         f"import sys\nfor module in {sorted(EXTRAS)}: sys.modules[module] = None\n"
         "from vcdeploy.cli import main; main(['sample', '--prime', 'The prime min', '--length', '50'])"

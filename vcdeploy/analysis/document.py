@@ -79,7 +79,7 @@ def page(heading: str, opening: Sequence[str | Table | Figure], sections: Sequen
     body = "\n".join(map(_section, sections))
     style = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
     return (
-        _HEAD.replace("STYLE", style).replace("HEADING", escape(heading))
+        head(heading, style)
         + "\n".join(_in_html(opening))
         + f'\n<nav aria-label="Sections"><ul>{content}</ul></nav>\n{body}\n</main>\n</body>\n</html>\n'
     )
@@ -132,17 +132,19 @@ def _with_code(text: str) -> str:
     return "".join(f"<code>{each}</code>" if number % 2 else each for number, each in enumerate(pieces))
 
 
-_HEAD = """<!doctype html>
+def head(heading: str, style: str, allowed: str = "") -> str:
+    """An HTML page up to its first heading. allowed: what the page may load or run besides inline styles."""
+    return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'{allowed}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>HEADING</title>
+<title>{escape(heading)}</title>
 <style>
-STYLE</style>
+{style}</style>
 </head>
 <body>
 <main>
-<h1>HEADING</h1>
+<h1>{escape(heading)}</h1>
 """

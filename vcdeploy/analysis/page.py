@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy import colours
+from vcdeploy.analysis.document import head
 from vcdeploy.analysis.spending import Spent, Word, parts
 from vcdeploy.analysis.traces import Trace, blocks, changes_of, visible
 
@@ -43,7 +44,7 @@ def page(
     sections += [_classes(classes, traces)] if classes else []
     sections += [_words(words)] if words else []
     return (
-        _HEAD.replace("STYLE", _beside("page.css")).replace("HEADING", escape(heading))
+        head(heading, _beside("page.css"), "; script-src 'unsafe-inline'; img-src data:")
         + _legend(top, dimensions, words is not None)
         + "\n".join(sections)
         + '\n<p id="readout">Point at a symbol, or press Tab and then the arrow keys.</p>\n'
@@ -164,20 +165,3 @@ def _png(shown: NDArray[np.float64], most: float) -> bytes:
 def _beside(name: str) -> str:
     """The text of a file next to this module."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-_HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>HEADING</title>
-<style>
-STYLE</style>
-</head>
-<body>
-<main>
-<h1>HEADING</h1>
-"""
