@@ -26,7 +26,7 @@ $(RUNNABLE) $(INSTALLED): pyproject.toml $(wildcard locks/*.txt) $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time this takes a few minutes."
 	$(BIN)/python -m pip install $(LOCKED) -r locks/$(LOCK).txt
-	$(if $(filter test,$(LOCK)),$(BIN)/python -m pip install $(LOCKED) -r locks/cpu.txt 2> .venv/pip.log || { \
+	@$(if $(filter test,$(LOCK)),$(BIN)/python -m pip install $(LOCKED) -r locks/cpu.txt 2> .venv/pip.log || { \
 		grep -q "No matching distribution" .venv/pip.log || { cat .venv/pip.log; exit 1; } >&2; \
 		echo "The package index has no build of PyTorch for CPUs: installing the one with CUDA (several GB)."; \
 		$(BIN)/python -m pip install $(LOCKED) -r locks/cuda.txt; })
