@@ -21,6 +21,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import check_runtime
 from vcdeploy.runtime import load, sources
 from vcdeploy.runtime.sampling import Sampling
+from vcdeploy.runtime.session import generate
 
 BATCHES = (1, 4)  # with one sequence, a block of the grid may continue without the others
 LENGTH = 200  # symbols of generated text to compare
@@ -57,7 +58,7 @@ def _trial(case: dict[str, Any], folder: Path, data: dict[str, Any]) -> tuple[st
     if case["backend"] == "tensorrt" and case["precision"] == "f32":
         wanted = list(load(file, "native").generate([0], LENGTH, seed=1))
         if [
-            token.id for piece in runner.generate(np.array([0]), LENGTH, Sampling(seed=1)) for token in piece
+            token.id for piece in generate(runner.sequences(1), np.array([0]), LENGTH, Sampling(seed=1)) for token in piece
         ] != wanted:
             return "failed", "the generated text differs from that of the native kernels"
     return "passed", runner.detail

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vcdeploy.runtime import sources
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.sampling import PythonLoop
+from vcdeploy.runtime.session import PythonLoop
 from vcdeploy.spec import UNITS
 
 

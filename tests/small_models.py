@@ -10,7 +10,7 @@ from torch import nn
 
 from vcdeploy.music import notation
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.sampling import PythonLoop
+from vcdeploy.runtime.session import PythonLoop
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel

@@ -133,31 +133,20 @@ class Model:
         """layers: U, V, u, v, b of each; u, v, b in float32. table_bytes: what the first layer's table may take."""
 
     def run(
-        self, tokens: NDArray[np.int64], state: Floats | None = None, check: Callable[[], None] | None = None
+        self,
+        tokens: NDArray[np.int64],
+        state: Floats | None = None,
+        check: Callable[[], None] | None = None,
+        logits: str = "all",
     ) -> tuple[Floats, Floats, Floats]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        Every few milliseconds the call runs signal handlers and check; an exception of either ends it.
+        Every few milliseconds the call runs signal handlers and check; an exception of either ends it. logits: "all",
+        only the "last", [1, B, vocab], or "none", [0, B, vocab].
         """
 
-    def generate(
-        self,
-        prime: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        state: Floats | None = None,
-        check: Callable[[], None] | None = None,
-        *,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-    ) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64], Floats]:
-        """prime [n], uniforms [length], state [S, 1, D] -> tokens, m, log-probabilities, state.
-
-        Row t of tokens [length], m [length, layers] and log-probabilities [length] belongs to generated token t. m is
-        that of the step it was sampled from: over the prime's last token, then over the token before. The
-        log-probability is the model's own, before temperature, top_k and top_p. The last generated token is not read:
-        pass it, with the state, as the next prime. check: as for run.
-        """
+    def session(self, batch: int = 1) -> Session:
+        """Sequences from zero states, which share the weights."""
 
     @property
     def isa(self) -> str:
@@ -176,3 +165,66 @@ class Model:
     @property
     def table_bytes(self) -> int:
         """What the first layer's table takes; 0 without one."""
+
+MOST_HISTORY: int  # the largest repetition_window, and length of a stop sequence
+
+class Sampling:
+    """Sampling options, without a seed."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        repetition_window: int = 64,
+        stop: Sequence[Sequence[int]] = (),
+    ) -> None: ...
+
+class Session:
+    """Sequences that are read and generated token by token; calls from several threads wait for each other."""
+
+    def step(self, tokens: object) -> bool:
+        """Reads an int, if there is one sequence, or an int64 array [B], and computes logits; False for others."""
+
+    def feed(self, tokens: NDArray[np.int64], check: Callable[[], None] | None = None) -> None:
+        """Reads tokens [T, B], without logits. check: as for Model.run."""
+
+    def observe(self) -> None:
+        """Reads what was sampled last, and computes the logits."""
+
+    def generate(
+        self,
+        uniforms: NDArray[np.float64],
+        sampling: Sequence[Sampling],
+        allowed: NDArray[np.uint8] | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64], NDArray[np.int64]]:
+        """uniforms [length, B], options of each -> tokens [length, B], m, log-probabilities [length, B], lengths [B].
+
+        m [length, B, layers] is that of the step a token was sampled from. The log-probability is the model's own,
+        before all options. A sequence has fewer tokens if it reaches a stop sequence; what is after them is undefined.
+        allowed [B, vocab]: the symbols to choose from. check: as for Model.run.
+        """
+
+    def save(self) -> tuple[Floats, Floats, list[tuple[int, int, NDArray[np.int64]]]]:
+        """state [S, B, D], m [B, layers], and of each sequence: tokens read, tokens generated, the last tokens."""
+
+    def restore(self, state: Floats, m: Floats, pasts: Sequence[tuple[int, int, NDArray[np.int64]]]) -> None:
+        """Goes on from what save returned."""
+
+    def fork(self) -> Session:
+        """A session of its own with the same past."""
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Starts these sequences again, from a zero state."""
+
+    @property
+    def logits(self) -> Floats:
+        """A view [B, vocab] of the logits that follow the last step or observe."""
+
+    @property
+    def m(self) -> Floats:
+        """A view [B, layers] of the m of the last steps."""

@@ -7,6 +7,7 @@
 
 #include "bytes.h"
 #include "engine/model.h"
+#include "engine/session.h"
 #include "kernels/dispatch.h"
 
 namespace vcdeploy::fuzz {
@@ -31,9 +32,11 @@ struct Result {
 
 Result run(Model& model, const std::vector<std::int64_t>& tokens, int T, int B, const std::vector<float>& state) {
     const std::size_t count = static_cast<std::size_t>(T) * B;
-    Result result{std::vector<float>(count * model.vocab()), std::vector<float>(state.size()),
-                  std::vector<float>(count * model.layers())};
-    model.run(tokens.data(), T, B, state.data(), result.logits.data(), result.state.data(), result.m.data(), [] {});
+    const Network& network = *model.network();
+    Result result{std::vector<float>(count * network.vocab()), std::vector<float>(state.size()),
+                  std::vector<float>(count * network.layers())};
+    model.run(tokens.data(), T, B, state.data(), Logits::all, result.logits.data(), result.state.data(),
+              result.m.data(), [] {});
     return result;
 }
 
@@ -48,6 +51,79 @@ Result run_slowly(Model& model, const std::vector<std::int64_t>& tokens, int T, 
     }
     whole.state = state;
     return whole;
+}
+
+// One sequence at a time.
+Result run_apart(Model& model, const std::vector<std::int64_t>& tokens, int T, int B, const std::vector<float>& state) {
+    const Network& network = *model.network();
+    const std::size_t dim = network.dim(), vocab = network.vocab(), layers = network.layers(),
+                      rows = state.size() / dim / B;
+    Result whole{std::vector<float>(T * B * vocab), state, std::vector<float>(T * B * layers)};
+    for (int n = 0; n < B; ++n) {
+        std::vector<std::int64_t> column(T);
+        for (int t = 0; t < T; ++t) column[t] = tokens[t * B + n];
+        std::vector<float> before(rows * dim);
+        for (std::size_t s = 0; s < rows; ++s)
+            std::copy_n(state.data() + (s * B + n) * dim, dim, before.data() + s * dim);
+        const Result one = run(model, column, T, 1, before);
+        for (int t = 0; t < T; ++t) {
+            std::copy_n(one.logits.data() + t * vocab, vocab, whole.logits.data() + (t * B + n) * vocab);
+            std::copy_n(one.m.data() + t * layers, layers, whole.m.data() + (t * B + n) * layers);
+        }
+        for (std::size_t s = 0; s < rows; ++s)
+            std::copy_n(one.state.data() + s * dim, dim, whole.state.data() + (s * B + n) * dim);
+    }
+    return whole;
+}
+
+// A session reads, is saved, generates, and generates the same again after restoring.
+void attack_session(Model& model, const std::vector<std::int64_t>& tokens, int T, int B, Bytes& bytes) {
+    constexpr int kLength = 4;
+    const Network& network = *model.network();
+    const std::size_t vocab = network.vocab(), layers = network.layers(), dim = network.dim();
+    Sampling options;
+    options.temperature = bytes.one_of({0.0, 0.8, 1e-300, 1e300});
+    options.top_k = bytes.number(0, 3);
+    options.top_p = 0.9;
+    options.min_p = bytes.one_of({0.0, 0.1, 1.0});
+    options.repetition_penalty = bytes.one_of({1.0, 1.3, 1e-30, 1e30});
+    options.repetition_window = bytes.number(1, 3);
+    if (bytes.flag()) options.stop = {{0}, {bytes.number(0, network.vocab() - 1), 0}};
+    options.check();
+    const std::vector<Sampling> sampling(B, options);
+    std::vector<std::uint8_t> allowed(B * vocab, 1);
+    for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] = i % vocab == 0 || bytes.flag();
+    std::vector<double> uniforms(kLength * B, bytes.one_of({0.0, 0.3, 0.999, 1.0}));
+
+    Session session(model.network(), B);
+    session.feed(tokens.data(), T, [] {});
+    session.step(tokens.data(), [] {});
+    std::vector<float> state(network.state_rows() * B * dim), m(B * layers);
+    std::vector<Past> past(B);
+    session.save(state.data(), m.data(), past.data(), [] {});
+    const auto generate = [&] {
+        std::vector<std::int64_t> made(kLength * B), lengths(B);
+        std::vector<float> fractions(kLength * B * layers);
+        std::vector<double> log_probabilities(kLength * B);
+        try {
+            session.generate({sampling.data(), uniforms.data(), kLength, allowed.data(), made.data(), fractions.data(),
+                              log_probabilities.data(), lengths.data()},
+                             [] {});
+        } catch (const std::domain_error&) {  // logits that are not finite
+            return std::vector<std::int64_t>();
+        }
+        for (int n = 0; n < B; ++n)
+            for (int t = 0; t < lengths[n]; ++t) {
+                const std::int64_t token = made[t * B + n];
+                require(token >= 0 && token < network.vocab() && allowed[n * vocab + token],
+                        "tokens are allowed symbols");
+            }
+        made.insert(made.end(), lengths.begin(), lengths.end());
+        return made;
+    };
+    const std::vector<std::int64_t> first = generate();
+    session.restore(state.data(), m.data(), past.data(), [] {});
+    require(generate() == first, "a restored session generates the same");
 }
 
 void require_same(const Result& one, const Result& other, const char* promise) {
@@ -103,17 +179,8 @@ void attack(Bytes bytes) {
             if (in_int8) require_same(*in_int8, whole, "int8 has the same bits on every instruction set");
             in_int8 = whole;
         }
-        std::vector<std::int64_t> made(4);
-        std::vector<float> m(4 * static_cast<std::size_t>(layers)), after(state_rows * dim);
-        std::vector<double> log_probabilities(4), uniforms{0, 0.3, 0.999, 1};
-        try {
-            model->generate(tokens.data(), static_cast<int>(tokens.size()), uniforms.data(), 4,
-                            Sampling(bytes.one_of({0.0, 0.8, 1e-300, 1e300}), bytes.number(0, 3), 0.9),
-                            std::vector<float>(state_rows * dim).data(),
-                            {made.data(), m.data(), log_probabilities.data(), after.data()}, [] {});
-            for (const std::int64_t each : made) require(each >= 0 && each < vocab, "generated ids are symbols");
-        } catch (const std::domain_error&) {  // logits that are not finite
-        }
+        require_same(whole, run_apart(*model, tokens, T, B, state), "the same bits in a batch as alone");
+        attack_session(*model, tokens, T, B, bytes);
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "bytes.h"
 #include "engine/model.h"
+#include "engine/session.h"
 #include "kernels/dispatch.h"
 #include "training/training.h"
 
@@ -50,11 +51,26 @@ long attack(const char* what, int threads, double seconds, const std::function<s
 std::vector<float> inference(Model& model) {
     std::vector<std::int64_t> tokens(kSteps);
     for (int t = 0; t < kSteps; ++t) tokens[t] = t * 7 % kVocab;
-    std::vector<float> state(model.state_rows() * kDim), logits(kSteps * kVocab), m(kSteps * model.layers());
+    const Network& network = *model.network();
+    std::vector<float> state(network.state_rows() * kDim), logits(kSteps * kVocab), m(kSteps * network.layers());
     std::vector<float> after(state.size());
-    model.run(tokens.data(), kSteps, 1, state.data(), logits.data(), after.data(), m.data(), [] {});
+    model.run(tokens.data(), kSteps, 1, state.data(), Logits::all, logits.data(), after.data(), m.data(), [] {});
     logits.insert(logits.end(), after.begin(), after.end());
     return logits;
+}
+
+// The state of a session of its own, and steps of one that all callers share.
+std::vector<float> sessions(Model& model, Session& shared) {
+    const Network& network = *model.network();
+    Session own(model.network(), 2);
+    const std::vector<std::int64_t> tokens{1, 2, 3, 4, 5, 6};
+    own.feed(tokens.data(), 3, [] {});
+    shared.reset({0, 1}, [] {});
+    shared.step(tokens.data(), [] {});
+    std::vector<float> state(network.state_rows() * 2 * kDim), m(2 * network.layers());
+    std::vector<Past> past(2);
+    own.save(state.data(), m.data(), past.data(), [] {});
+    return state;
 }
 
 std::vector<float> training(Unit unit) {
@@ -85,7 +101,7 @@ std::vector<float> training(Unit unit) {
 int main(int count, char** arguments) {
     using namespace vcdeploy;
     using namespace vcdeploy::fuzz;
-    const double seconds = (count > 1 ? std::atof(arguments[1]) : 20) / (3.0 * kVariableCount);
+    const double seconds = (count > 1 ? std::atof(arguments[1]) : 20) / (5.0 * kVariableCount);
     for (int unit = 0; unit < kVariableCount; ++unit) {
         const UnitSpec& spec = kUnits[unit];
         const std::size_t matrix = static_cast<std::size_t>(spec.gates) * kDim * kDim;
@@ -102,6 +118,9 @@ int main(int count, char** arguments) {
                         {Softness(1, 1e-3), precision, 3, 1 << 20, &choose_kernels("auto")});
             attack((std::string("one ") + spec.name + " model, three callers, three threads").c_str(), 3, seconds,
                    [&] { return inference(model); });
+            Session shared(model.network(), 2);
+            attack((std::string("sessions of a ") + spec.name + " model, three callers").c_str(), 3, seconds,
+                   [&] { return sessions(model, shared); });
         }
         attack((std::string("training passes of ") + spec.name + ", two callers, two threads").c_str(), 2, seconds,
                [&] { return fuzz::training(spec.unit); });

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from plugins.bounds import product_bound, reference_step, step_bounds
 
 from vcdeploy import _native
+from vcdeploy.errors import VcdeployError
 from vcdeploy.reference.scheduler import mask
 from vcdeploy.runtime.sampling import Sampling, choose, draw
 from vcdeploy.spec import UNITS
@@ -54,6 +55,17 @@ class Weights:
     def model(self, **options: Any) -> _native.Model:
         options = {"sharpness": 1.0, "epsilon": EPSILON, **options}
         return _native.Model(self.unit, self.embedding, self.layers, self.output, self.bias, **options)
+
+
+def generate(model: _native.Model, prime: Any, uniforms: Any, state: Any = None, **options: Any) -> tuple[Any, ...]:
+    """Tokens, m, log-probabilities and the state after them, of one sequence."""
+    session = model.session()
+    if state is not None:
+        session.restore(state, session.m, [(0, 0, np.zeros(0, np.int64))])
+    session.feed(prime[:, None])
+    tokens, m, log_probabilities, lengths = session.generate(uniforms[:, None], [_native.Sampling(**options)])
+    assert lengths.tolist() == [len(uniforms)]
+    return tokens[:, 0].copy(), m[:, 0].copy(), log_probabilities[:, 0].copy(), session.save()[0]
 
 
 def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -176,8 +188,8 @@ def test_generate_is_choose_step_by_step(unit: str, table: int, temperature: flo
     model = weights.model(table_bytes=table)
     prime, uniforms, state = np.arange(150) % 19, np.random.default_rng(3).random(60), weights.state(1)
     uniforms[:2] = 0, 1
-    tokens, m, log_probabilities, after = model.generate(
-        prime, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p
+    tokens, m, log_probabilities, after = generate(
+        model, prime, uniforms, state, temperature=temperature, top_k=top_k, top_p=top_p
     )
     read = prime[:, None]
     for t, uniform in enumerate(uniforms):
@@ -187,12 +199,12 @@ def test_generate_is_choose_step_by_step(unit: str, table: int, temperature: flo
         expected = torch.from_numpy(logits[-1, 0]).double().log_softmax(-1)[tokens[t]].item()  # without temperature
         assert log_probabilities[t] == pytest.approx(expected, rel=1e-13, abs=1e-13)
         read = tokens[t : t + 1, None]
-    assert same_bits(after, state)
+    assert same_bits(after, model.run(read, state)[1])
 
 
 def test_generate_after_one_token_of_prime() -> None:
     weights = Weights("vclstm", 37, layers=2)
-    outputs = weights.model().generate(np.array([3]), np.array([0.5, 0.5]), temperature=1.0, top_k=0, top_p=1.0)
+    outputs = generate(weights.model(), np.array([3]), np.array([0.5, 0.5]))
     assert [each.shape for each in outputs] == [(2,), (2, 2), (2,), (4, 1, 37)]
 
 
@@ -204,10 +216,23 @@ def test_ties_go_to_the_lower_symbol_first() -> None:
     logits = model.run(np.array([[0]]))[0][0, 0]
     for top_k, top_p in ((0, 1.0), (5, 1.0), (0, 0.5), (1, 1.0)):
         made = [
-            model.generate(np.array([0]), each[None], temperature=1.0, top_k=top_k, top_p=top_p)[0][0]
+            generate(model, np.array([0]), each[None], temperature=1.0, top_k=top_k, top_p=top_p)[0][0]
             for each in uniforms
         ]
         assert made == [choose(logits, each, Sampling(1.0, top_k, top_p)) for each in uniforms]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"temperature": 0.5, "top_p": 0.9},
+    {"temperature": 2.0, "top_k": 5},
+    {"temperature": 1.0, "min_p": 0.05},
+    {"temperature": 0.7, "min_p": 1.0},
+    {"temperature": 1.0, "repetition_penalty": 1.7, "repetition_window": 3},
+    {"temperature": 0.0, "repetition_penalty": 1.1},
+    {"temperature": 1.0, "repetition_penalty": 0.6, "top_p": 0.8, "top_k": 20, "min_p": 0.01},
+]
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -216,18 +241,21 @@ def test_a_draw_has_the_same_bits_in_python(vocab: int, isa: str) -> None:
     """The output layer is zero, so that the logits of every step are the bias."""
     weights, random = Weights("vcrnn", 4, vocab=vocab), np.random.default_rng(vocab)
     weights.output[:] = 0
-    several = ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.5, 0, 0.9), (2.0, 5, 1.0))
-    for spread, settings in itertools.product((0.0, 3.0, 40.0), several):
+    for spread, options in itertools.product((0.0, 3.0, 40.0), OPTIONS):
         weights.bias[:] = random.normal(0, 1, vocab) * spread
-        temperature, top_k, top_p = settings
         uniforms = np.concatenate([[0.0, 1.0], random.random(98)])
-        tokens, _, log_probabilities, _ = weights.model(isa=isa).generate(
-            np.array([0]), uniforms, temperature=temperature, top_k=top_k, top_p=top_p
-        )
-        m = np.zeros(1)
-        for token, log_probability, uniform in zip(tokens, log_probabilities, uniforms, strict=True):
-            wanted = draw(weights.bias, m, uniform, Sampling(temperature, top_k, top_p))
-            assert (token, log_probability) == (wanted.id, wanted.log_probability)
+        allowed = random.random(vocab) < 0.4
+        allowed[random.integers(vocab)] = True
+        for mask in (None, allowed):
+            session = weights.model(isa=isa).session()
+            session.feed(np.zeros((1, 1), np.int64))
+            given = None if mask is None else mask[None].view(np.uint8)
+            tokens, _, log_probabilities, _ = session.generate(uniforms[:, None], [_native.Sampling(**options)], given)
+            recent = [0]
+            for token, log_probability, uniform in zip(tokens, log_probabilities, uniforms, strict=True):
+                wanted = draw(weights.bias, np.zeros(1), uniform, Sampling(**{"top_p": 1.0, **options}), recent, mask)
+                assert (token[0], log_probability[0]) == (wanted.id, wanted.log_probability)
+                recent.append(wanted.id)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -240,7 +268,7 @@ def test_nan_in_the_state(precision: str, isa: str) -> None:
     for each in (logits[0], logits[1], after[0], compute[0]):
         assert np.isnan(each[1]).all() and not np.isnan(each[0]).any()
     with pytest.raises(ValueError, match=r"a logit is .*nan"):
-        model.generate(np.array([1]), np.array([0.5]), state[:, 1:].copy(), temperature=1.0, top_k=0, top_p=1.0)
+        generate(model, np.array([1]), np.array([0.5]), state[:, 1:].copy())
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -306,16 +334,52 @@ def test_what_is_wrong_with_a_call_is_said() -> None:
         model.run(np.array([1, 2, 3]))
     with pytest.raises(ValueError, match=r"state must have the shape \[1, 1, 5\], not \[1, 2, 5\]"):
         model.run(np.array([[1]]), np.zeros((1, 2, 5), np.float32))
-    settings: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    half = np.array([0.5])
-    with pytest.raises(ValueError, match=r"prime must have the shape \[n\] with n above 0, not \[0\]"):
-        model.generate(np.array([], np.int64), half, **settings)
+    with pytest.raises(ValueError, match="logits must be all, last or none, not 'some'"):
+        model.run(np.array([[1]]), logits="some")
+    session = model.session()
+    one = [_native.Sampling()]
+    with pytest.raises(ValueError, match="sequence 0 has read nothing"):
+        session.generate(np.array([[0.5]]), one)
+    session.step(1)
     with pytest.raises(ValueError, match="uniforms must be between 0 and 1"):
-        model.generate(np.array([1]), np.array([math.nan]), **settings)
-    outside: dict[str, list[float]] = {"temperature": [-1.0, math.nan], "top_k": [-1], "top_p": [0.0, 1.5, math.nan]}
+        session.generate(np.array([[math.nan]]), one)
+    with pytest.raises(ValueError, match="sampling must hold options for every sequence"):
+        session.generate(np.array([[0.5]]), [])
+    with pytest.raises(ValueError, match=r"allowed must have the shape \[1, 11\]"):
+        session.generate(np.array([[0.5]]), one, np.zeros((1, 3), np.uint8))
+    with pytest.raises(ValueError, match="no symbol is allowed to follow"):
+        session.generate(np.array([[0.5]]), one, np.zeros((1, 11), np.uint8))
+    for wrong in (11, -1, 2**70, np.array([11]), np.array([-(2**63)])):
+        with pytest.raises(ValueError, match="tokens holds"):
+            session.step(wrong)
+    for slow in ("1", 1.0, np.array([1.0]), np.array([1], np.int32), np.array([1, 2]), [1], None):
+        assert not session.step(slow)
+    with pytest.raises(ValueError, match="there is no sequence 1"):
+        session.reset([1])
+    with pytest.raises(ValueError, match="at least one sequence"):
+        model.session(0)
+    outside: dict[str, list[Any]] = {
+        "temperature": [-1.0, math.nan, math.inf],
+        "top_k": [-1],
+        "top_p": [0.0, 1.5, math.nan],
+        "min_p": [-0.1, 1.1, math.nan],
+        "repetition_penalty": [0.0, -1.0, math.inf, math.nan],
+        "repetition_window": [0, 1025],
+        "stop": [[[]], [[0] * 1025]],
+    }
     for name, value in ((name, value) for name, values in outside.items() for value in values):
         with pytest.raises(ValueError, match=name):
-            model.generate(np.array([1]), half, **{**settings, name: value})
+            _native.Sampling(**{name: value})
+        if name != "stop":
+            with pytest.raises(VcdeployError, match=name):
+                Sampling(**{name: value})
     weights.bias[0] = 1e5
+    session = weights.model().session()
+    session.step(1)
     with pytest.raises(ValueError, match="too small to divide by"):
-        weights.model().generate(np.array([1]), half, **{**settings, "temperature": 1e-305})
+        session.generate(np.array([[0.5]]), [_native.Sampling(temperature=1e-305)])
+    weights.bias[0] = 3e38
+    session = weights.model().session()
+    session.step(0)
+    with pytest.raises(ValueError, match="makes a logit infinite"):
+        session.generate(np.array([[0.5]]), [_native.Sampling(repetition_penalty=0.5)])

@@ -14,7 +14,8 @@ from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.reference.scheduler import active
 from vcdeploy.runtime.native import NativeModel
-from vcdeploy.runtime.sampling import Sampling, generate
+from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.runtime.session import RunSequences, Sequences, generate
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
@@ -81,14 +82,17 @@ def test_generate_is_that_of_every_backend(unit: str, settings: dict[str, Any]) 
     checkpoint, reference = trained(unit)
     model = native(checkpoint)
     prime = np.array([3, 1, 4, 1, 5])
-    pieces = list(model.generate(prime, 70, Sampling(**settings)))
+    pieces = list(generate(model.sequences(1), prime, 70, Sampling(**settings)))
     assert [len(piece) for piece in pieces] == [32, 32, 6]
     made = list(chain.from_iterable(pieces))
-    wanted = list(generate(model, prime, 70, Sampling(**settings)))
-    assert made == wanted
-    assert [token.id for token in made] == [token.id for token in generate(reference, prime, 70, Sampling(**settings))]
-    assert list(chain.from_iterable(model.generate(prime, 33, Sampling(**settings)))) == made[:33]
-    assert list(model.generate(prime, 0, Sampling())) == []
+
+    def tokens(sequences: Sequences, length: int) -> list[Token]:
+        return list(chain.from_iterable(generate(sequences, prime, length, Sampling(**settings))))
+
+    assert tokens(RunSequences(model, 1), 70) == made
+    assert [token.id for token in tokens(reference.sequences(1), 70)] == [token.id for token in made]
+    assert tokens(model.sequences(1), 33) == made[:33]
+    assert tokens(model.sequences(1), 0) == []
 
 
 @pytest.mark.parametrize("unit", VARIABLE_UNITS)
@@ -124,8 +128,8 @@ def test_what_is_wrong_is_said() -> None:
     model = native(checkpoint)
     with pytest.raises(VcdeployError, match="tokens holds 10, but the ids here are 0 to 9"):
         model.run(np.array([[10]]))
-    with pytest.raises(VcdeployError, match=r"prime must have the shape \[n\] with n above 0"):
-        list(model.generate(np.array([], np.int64), 3, Sampling()))
+    with pytest.raises(VcdeployError, match="has read nothing to go on from"):
+        list(generate(model.sequences(1), np.array([], np.int64), 3, Sampling()))
     with pytest.raises(VcdeployError, match="top_p"):
         Sampling(top_p=2.0)
 

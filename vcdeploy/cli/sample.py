@@ -44,6 +44,13 @@ SENTENCE_ENDS = ".!?"
               help="Sample from the K most likely symbols; 0 for all.")  # fmt: skip
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=Sampling.top_p, show_default=True,
               help="Nucleus sampling: smallest set of symbols whose probabilities sum to P; 1 for all.")  # fmt: skip
+@click.option("--min-p", type=click.FloatRange(0, 1), default=Sampling.min_p, show_default=True,
+              help="Sample from the symbols at least P times as likely as the most likely one; 0 for all.")  # fmt: skip
+@click.option("--repetition-penalty", type=click.FloatRange(0, min_open=True), default=Sampling.repetition_penalty,
+              show_default=True,
+              help=f"Make the symbols of the last {Sampling.repetition_window} less likely; 1 for no penalty.")  # fmt: skip
+@click.option("--stop", multiple=True,
+              help="End the sample before this text; for several texts, give the option several times.")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, show_default=True,
               help="The same seed gives the same sample on every backend.")  # fmt: skip
 @click.option("--num", type=click.IntRange(1), default=1, show_default=True,
@@ -74,6 +81,9 @@ def sample(
     temperature: float,
     top_k: int,
     top_p: float,
+    min_p: float,
+    repetition_penalty: float,
+    stop: tuple[str, ...],
     seed: int,
     num: int,
     backend: str,
@@ -102,7 +112,9 @@ def sample(
     vocab = loaded.vocab
     _check_suffix(output, vocab, format_)
     text = _read_prime(prime_file, vocab) if prime_file is not None else prime or ""
-    settings = Sampling(temperature, top_k, top_p)
+    settings = Sampling(
+        temperature, top_k, top_p, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop
+    )
     tally = Tally()
     if vocab.kind == "music":
         chosen = format_ or SUFFIXES.get(output.suffix.lower() if output else "", "abc")

@@ -56,7 +56,7 @@ def write_tunes(
         sampling = replace(settings, seed=seed)
         form = None if free else Form(vocab.symbols)
         made = list(tally.sample_with_m(model, prime, length, sampling, lambda _, last, __: last == end, form))
-        if made[-1][0] != end:
+        if (not made or made[-1][0] != end) and not sampling.stop:
             click.echo(f"the tune of seed {seed} has no end after {length} symbols: give a larger --length", err=True)
         ids = [*prime[begins:].tolist(), *(id_ for id_, _ in made)]
         tune = notation.repaired([vocab.symbols[id_] for id_ in ids if id_ != end])

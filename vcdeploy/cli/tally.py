@@ -25,6 +25,7 @@ class Tally:
     made: int = 0
     seconds: float = 0.0
     bits: float = 0.0
+    read: int = 0
     sum_m: float = 0.0
     m: list[float] = field(default_factory=list)  # of the current sample; the last symbol's comes last
 
@@ -37,7 +38,8 @@ class Tally:
         stop: Stop | None = None,
         allowed: Allowed | None = None,
     ) -> Iterator[list[int]]:
-        """Yield the ids of a sample in pieces, as they are generated: `length` of them, or fewer if `stop` says so.
+        """Yield the ids of a sample in pieces, as they are generated: `length` of them, or fewer if `stop` or a stop
+        string of `sampling` says so.
 
         The m of a symbol is that of the step that reads it, which comes with the next token; so one more is drawn.
         """
@@ -46,12 +48,13 @@ class Tally:
         pieces, made, id_ = model.pieces(prime, length + 1, sampling, allowed=allowed), 0, -1
         while True:
             start = time.perf_counter()
-            piece = next(pieces)
+            piece = next(pieces, [])
             self.seconds += time.perf_counter() - start
             ids: list[int] = []
             for token in piece:
                 if made:
                     self.m.append(token.m)
+                    self.read += 1
                     self.sum_m += token.m
                 if made == length or (made and stop is not None and stop(made, id_, token.id)):
                     yield ids
@@ -61,6 +64,8 @@ class Tally:
                 self.bits -= token.log_probability / math.log(2)
                 ids.append(id_)
             yield ids
+            if not piece:  # a stop string ended it
+                return
 
     def sample_with_m(
         self,
@@ -78,6 +83,8 @@ class Tally:
             ids += piece
             yield from zip(ids[shown:], self.m[shown:], strict=False)
             shown = len(self.m)
+        if shown < len(ids):  # no step after a stop string reads the last symbol
+            yield ids[-1], m_of(model, np.concatenate([prime, ids]))[-1]
 
     def describe(self, model: Model, threads: int) -> str:
         symbols = self.primed + self.made
@@ -86,7 +93,7 @@ class Tally:
         return (
             f"{backend}, {model.precision}, {threads} thread{'s' * (threads > 1)} · "
             f"{symbols / max(self.seconds, 1e-9):,.0f} tokens/s ({self.primed:,} read, {self.made:,} generated) · "
-            f"{self.bits / self.made:.3f} bits per symbol · mean m {self.sum_m / self.made:.3f}"
+            f"{self.bits / max(self.made, 1):.3f} bits per symbol · mean m {self.sum_m / max(self.read, 1):.3f}"
         )
 
 

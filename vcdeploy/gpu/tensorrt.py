@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.gpu import cuda, plan, plugin_files
-from vcdeploy.runtime.sampling import Sampling, Token, draw
+from vcdeploy.runtime.saved import Past
+from vcdeploy.runtime.session import RunSequences, Sequences
+from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.sources import CheckpointSource, Source
 from vcdeploy.spec import UNITS, is_variable
 
@@ -71,7 +73,7 @@ def create(kind: Any, logger: Any, version: str) -> Any:
 
 
 @dataclass
-class _Reading:
+class Reading:
     """One sequence of calls. state: its state [S, B, D] while the GPU holds another's; None is zeros."""
 
     batch: int
@@ -154,7 +156,7 @@ class TensorRtModel:
         most = self._rows * self._ranges["batch"][2] * config["dim"] * 4
         self._states = {name: cuda.Memory(most) for name in ("state", "state_out")}
         self._pinned_state = cuda.Memory(most, pinned=True)
-        self._holder: _Reading | None = None
+        self._holder: Reading | None = None
         self._graphs, self._graph_fault = graphs, "" if graphs else "not asked for"
         self._capture(self._ranges["batch"][0])
 
@@ -177,24 +179,29 @@ class TensorRtModel:
 
         position is for backends whose units need it; these do not.
         """
-        self._enter(_Reading(tokens.shape[1], state))
+        self._enter(Reading(tokens.shape[1], state))
         parts = [(logits.copy(), m.copy()) for logits, m in self._pieces(tokens)]
         after = self._state_on_host()
         self._holder = None  # the state is now the caller's
         logits, m = (np.concatenate(each) for each in zip(*parts, strict=True))
         return logits, after, m
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
-        """Generate tokens as vcdeploy.runtime.sampling.generate does; only logits and m leave the GPU."""
-        random, reading = sampling.uniforms(), _Reading(1)
-        tokens = np.asarray(prime, np.int64).reshape(-1, 1)
-        for _ in range(length):
-            self._enter(reading)
-            for logits, m in self._pieces(tokens):
-                last = logits[-1, 0], m[-1, 0]
-            token = draw(*last, random.random(), sampling)
-            yield [token]
-            tokens = np.array([[token.id]], np.int64)
+    def sequences(self, batch: int) -> Sequences:
+        return GpuSequences(self, batch)
+
+    def read(self, reading: Reading, tokens: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Read tokens [T, B]; only the last logits [B, vocab] and m [B, layers] leave the GPU. Views of its memory."""
+        self._enter(reading)
+        for logits, m in self._pieces(tokens):
+            last = logits[-1], m[-1]
+        return last
+
+    def leave(self, reading: Reading) -> NDArray[np.float32] | None:
+        """The state of a reading, which ends; None if it has read nothing."""
+        if self._holder is not reading:
+            return reading.state
+        state, self._holder = self._state_on_host(), None
+        return state
 
     def _start(self, trt: Any, content: bytes) -> tuple[Any, Any, str]:
         """The runtime, the engine, and the origin of its plugin."""
@@ -228,7 +235,7 @@ class TensorRtModel:
             "compute": (T, B, self.config["layers"]),
         }  # fmt: skip
 
-    def _enter(self, reading: _Reading) -> None:
+    def _enter(self, reading: Reading) -> None:
         """Load the state of a reading onto the GPU; the state of another one there is saved to the host."""
         low, _, high = self._ranges["batch"]
         if not low <= reading.batch <= high:
@@ -310,6 +317,43 @@ class TensorRtModel:
             assert holder is not None
             holder.state = kept
             self._enter(holder)
+
+
+class GpuSequences(RunSequences):
+    """Sequences whose states stay on the GPU as long as all of them are read together."""
+
+    def __init__(self, model: TensorRtModel, batch: int) -> None:
+        super().__init__(model, batch)
+        self._engine = model
+        self._reading: Reading | None = None  # None while the states are on the host
+
+    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
+        self.observe()
+        self._leave()
+        return super().save()
+
+    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
+        self._leave()
+        super().restore(state, m, logits, pasts)
+
+    def reset(self, rows: Sequence[int]) -> None:
+        self._leave()
+        super().reset(rows)
+
+    def _leave(self) -> None:
+        if self._reading is not None:
+            state, self._reading = self._engine.leave(self._reading), None
+            self._states = [None if state is None else state[:, n : n + 1] for n in range(len(self._states))]
+
+    def _read(self, rows: list[int], tokens: NDArray[np.int64], check: Check | None, ahead: int = 0) -> None:
+        if len(rows) < len(self._states):
+            self._leave()
+            return super()._read(rows, tokens, check, ahead)
+        if self._reading is None:
+            self._reading = Reading(len(rows), self._state())
+        if check is not None:
+            check()
+        self._keep(rows, *self._engine.read(self._reading, tokens))
 
 
 def start(source: Source, precision: str, threads: int, variant: str) -> TensorRtModel:

@@ -5,7 +5,6 @@ A backend is a module with a function `start`, and a row in BACKENDS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import install_command, require
 from vcdeploy.runtime.limits import Check
-from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.runtime.session import Sequences
 from vcdeploy.spec import UNITS
 
 if TYPE_CHECKING:
@@ -39,14 +38,15 @@ class Backend(Protocol):
         position: number of symbols processed so far; only the CRNN on bits needs it.
         """
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
-        """Generate `length` tokens after the prime, in pieces of as many as one call of the backend makes."""
+    def sequences(self, batch: int) -> Sequences:
+        """New sequences, from zero states."""
 
 
 class Interruptible:
     """Base class of backends that call `check` every few milliseconds; an exception that it raises ends the call.
 
-    Other backends are checked between their calls (runtime/limits.py).
+    They also compute only the logits that are wanted: all, the last, or none. Other backends are checked between their
+    calls (runtime/limits.py).
     """
 
     def run(
@@ -55,12 +55,8 @@ class Interruptible:
         state: NDArray[np.float32] | None = None,
         position: int = 0,
         check: Check | None = None,
+        logits: str = "all",
     ) -> Arrays:
-        raise NotImplementedError
-
-    def generate(
-        self, prime: NDArray[np.int64], length: int, sampling: Sampling, check: Check | None = None
-    ) -> Iterator[list[Token]]:
         raise NotImplementedError
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
 from vcdeploy.runtime.sampling import Runnable
 
 Check = Callable[[], None]  # raises if the call must end
-Piece = TypeVar("Piece")
 
 AT_ONCE = 0.01  # seconds between two checks
 
@@ -41,14 +40,6 @@ def check_of(timeout: float | None, cancel: Event | None) -> Check | None:
             )
 
     return check
-
-
-def checked(pieces: Iterator[Piece], check: Check) -> Iterator[Piece]:
-    """The same pieces, with a check before each."""
-    check()
-    for piece in pieces:
-        yield piece
-        check()
 
 
 def run_in_pieces(

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from vcdeploy.errors import BadValue, Cancelled, TimedOut, VcdeployError
 from vcdeploy.runtime.backends import BACKENDS, CHOICES, Arrays, Backend, Interruptible, choose
-from vcdeploy.runtime.limits import Check, Event, check_of, checked, run_in_pieces
-from vcdeploy.runtime.sampling import Allowed, Sampling, Token
-from vcdeploy.runtime.sampling import generate as generate_one_by_one
+from vcdeploy.runtime.limits import Check, Event, check_of, run_in_pieces
+from vcdeploy.runtime.sampling import Allowed, Sampling, Token, without_stop
+from vcdeploy.runtime.saved import Layout, model_digest
+from vcdeploy.runtime.session import Session, array_of, check_ids, generate, settled
 from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import MOST_THREADS, PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
 from vcdeploy.zoo import FOLDER
 
+LOGITS = ("all", "last", "none")
 ISAS = ("avx512", "avx2", "portable")  # of the native backend, as far as the processor has them
 
 
@@ -64,6 +66,7 @@ class Model:
         state: NDArray[np.float32] | None = None,
         position: int = 0,
         *,
+        logits: str = "all",
         timeout: float | None = None,
         cancel: Event | None = None,
     ) -> Arrays:
@@ -73,6 +76,8 @@ class Model:
             tokens: Ids [T, B].
             state: [S, B, D], as returned by an earlier call; zeros by default.
             position: Number of symbols processed so far; only the CRNN on bits needs it.
+            logits: Which to return: those of all steps, [T, B, vocab]; the "last", [1, B, vocab]; or "none", [0, B,
+                vocab]. The native backend does not compute the others.
             timeout: Raise TimedOut if the call takes longer than so many seconds.
             cancel: A threading.Event; raise Cancelled once another thread has set it.
 
@@ -83,40 +88,57 @@ class Model:
         the limits split the tokens into several calls, and Ctrl-C without a limit waits for the backend.
         """
         check = check_of(timeout, cancel)
-        tokens = _array(tokens, "tokens")
+        if logits not in LOGITS:
+            raise BadValue(f"logits must be {', '.join(LOGITS[:-1])} or {LOGITS[-1]}, not {logits!r}")
+        tokens = array_of(tokens, "tokens")
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise VcdeployError(
                 f"tokens must be integers of shape [T, B], T and B at least 1, not {tokens.dtype} {list(tokens.shape)}"
             )
         if self.backend != "native":  # native rejects unknown ids itself, faster than NumPy
-            self._check_ids(tokens)
+            check_ids(tokens, self.vocab, self.name)
         if state is not None:
-            state = np.ascontiguousarray(_array(state, "the state", np.float32))
+            state = np.ascontiguousarray(array_of(state, "the state", np.float32))
             shape = (self._state_rows, tokens.shape[1], self.config["dim"])
             if state.shape != shape:
                 raise VcdeployError(f"{self.name} takes a state of shape {list(shape)} here, not {list(state.shape)}")
         try:
-            outputs = self._run(np.ascontiguousarray(tokens, np.int64), state, position, check)
+            outputs = self._run(np.ascontiguousarray(tokens, np.int64), state, position, logits, check)
         except (TimedOut, Cancelled):
             raise
         except VcdeployError:
-            self._check_ids(tokens)  # the same message on every backend
+            check_ids(tokens, self.vocab, self.name)  # the same message on every backend
             raise
         return outputs
 
     def _run(
-        self, tokens: NDArray[np.int64], state: NDArray[np.float32] | None, position: int, check: Check | None
+        self,
+        tokens: NDArray[np.int64],
+        state: NDArray[np.float32] | None,
+        position: int,
+        logits: str,
+        check: Check | None,
     ) -> Arrays:
-        if check is None:
-            return self.runner.run(tokens, state, position)
         if isinstance(self.runner, Interruptible):
-            return self.runner.run(tokens, state, position, check)
-        return run_in_pieces(self.runner, tokens, state, position, check)
+            return self.runner.run(tokens, state, position, check, logits)
+        if check is None:
+            every, after, m = self.runner.run(tokens, state, position)
+        else:
+            every, after, m = run_in_pieces(self.runner, tokens, state, position, check)
+        return (every if logits == "all" else every[-1:].copy() if logits == "last" else every[:0].copy()), after, m
 
     @cached_property
     def _state_rows(self) -> int:
         rows: int = UNITS[self.config["unit"]].state_rows * self.config["layers"]
         return rows
+
+    def session(self, batch: int = 1) -> Session:
+        """Sequences to read and generate token by token, `batch` of them side by side, from zero states."""
+        if not isinstance(batch, int) or batch < 1:
+            raise BadValue(f"a session has at least one sequence, not {batch}")
+        sizes = self._state_rows, self.config["dim"], self.config["layers"], len(self.vocab)
+        layout = Layout(model_digest(self.config, self.vocab.symbols), batch, *sizes)
+        return Session(self.runner.sequences(batch), layout, self.vocab, self.name)
 
     def generate(
         self,
@@ -176,11 +198,8 @@ class Model:
         """Like stream, but yields lists of as many tokens as the backend generates at once."""
         if isinstance(prime, str):
             raise VcdeployError("the prime is text, but generate takes ids: pass model.vocab.encode(prime)")
-        given = _array(prime, "the prime")
-        try:
-            sampling = replace(sampling or Sampling(), **options)
-        except TypeError as error:
-            raise VcdeployError(f"the sampling options are invalid ({error}); see vcdeploy.Sampling") from error
+        given = array_of(prime, "the prime")
+        sampling = settled(sampling, options, self.vocab)
         if given.ndim > 1:
             raise VcdeployError(
                 f"the prime must be one sequence of ids, not an array of shape {list(given.shape)}: "
@@ -193,22 +212,11 @@ class Model:
         if not np.issubdtype(given.dtype, np.integer):
             raise VcdeployError(f"the prime must be integers, the ids of model.vocab.encode, not {given.dtype}")
         ids = given.astype(np.int64).reshape(-1)
-        self._check_ids(ids)
+        check_ids(ids, self.vocab, self.name)
         check = check_of(timeout, cancel)
-        if allowed is not None:  # the mask depends on the last symbol, so every backend generates one by one
-            pieces = ([token] for token in generate_one_by_one(self.runner, ids, length, sampling, allowed))
-            return pieces if check is None else checked(pieces, check)
-        if check is None:
-            return self.runner.generate(ids, length, sampling)
-        if isinstance(self.runner, Interruptible):
-            return self.runner.generate(ids, length, sampling, check)
-        return checked(self.runner.generate(ids, length, sampling), check)
+        pieces = generate(self.runner.sequences(1), ids, length, sampling, allowed, check)
+        return without_stop(pieces, sampling) if sampling.stop else pieces
 
-    def _check_ids(self, ids: NDArray[Any]) -> None:
-        low, high = (ids.min(), ids.max()) if ids.size > 1 else (ids.item(), ids.item())
-        if low < 0 or high >= len(self.vocab):
-            outside = low if low < 0 else high
-            raise VcdeployError(f"there is no symbol {outside}; the ids of {self.name} are 0 to {len(self.vocab) - 1}")
 
 
 def load(
@@ -277,10 +285,3 @@ def load(
     again = source.file.stem if source.file.parent == FOLDER else Path(path).absolute()
     origin = load, (again, row.name, precision, threads, isa)
     return Model(name, source.config, source.vocab, precision, str(source.file), runner, origin)
-
-
-def _array(values: Any, what: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
-    try:
-        return np.asarray(values, dtype)
-    except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers
-        raise VcdeployError(f"{what} can't be made an array: {error}") from error

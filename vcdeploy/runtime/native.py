@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.format.reader import Stored
 from vcdeploy.runtime.backends import Interruptible
 from vcdeploy.runtime.limits import Check
-from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.runtime.sampling import Sampling
+from vcdeploy.runtime.saved import Past
+from vcdeploy.runtime.session import Drawn
 from vcdeploy.spec import UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary
 
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from vcdeploy.runtime.sources import Source
 
 TABLE_BYTES = 64 * 2**20  # 256 symbols of a VCGRU-1024 take 28 MB
-STREAMED = 32  # symbols per native call: few enough for smooth streaming
 
 
 def plain_names(weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,35 +129,77 @@ class NativeModel(Interruptible):
         state: NDArray[np.float32] | None = None,
         position: int = 0,
         check: Check | None = None,
+        logits: str = "all",
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers].
 
-        position is part of the common interface and not used here.
+        position is part of the common interface and not used here. logits: "all", only the "last" ones, or "none".
         """
         try:
-            return self._model.run(tokens, state, check)
+            return self._model.run(tokens, state, check, logits)
         except ValueError as error:
             raise VcdeployError(f"the model can't run: {error}") from error
 
+    def sequences(self, batch: int) -> NativeSequences:
+        return NativeSequences(self._model.session(batch))
+
+
+class NativeSequences:
+    """The sequences of a session, with their states in native code."""
+
+    at_once = 32  # few enough for smooth streaming
+
+    def __init__(self, session: _native.Session) -> None:
+        self._session = session
+        self.step = session.step
+        self.logits, self.m = session.logits, session.m
+
+    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
+        with _refused("read"):
+            self._session.feed(tokens, check)
+
+    def observe(self) -> None:
+        self._session.observe()
+
     def generate(
-        self, prime: NDArray[np.int64], length: int, sampling: Sampling, check: Check | None = None
-    ) -> Iterator[list[Token]]:
-        """Generate the same tokens as `vcdeploy.runtime.sampling.generate`, many per native call."""
-        random = sampling.uniforms()
-        options = {name: value for name, value in asdict(sampling).items() if name != "seed"}
-        tokens, state = np.ascontiguousarray(prime, np.int64).reshape(-1), None
-        while length > 0:
-            if check is not None:
-                check()
-            uniforms = random.random(min(length, STREAMED))
-            try:
-                made, m, log_probabilities, state = self._model.generate(tokens, uniforms, state, check, **options)
-            except ValueError as error:
-                raise VcdeployError(f"the model can't generate: {error}") from error
-            means = m.mean(-1, dtype=np.float64).tolist()
-            yield list(map(Token, made.tolist(), means, log_probabilities.tolist()))
-            length -= len(made)
-            tokens = made[-1:]
+        self,
+        uniforms: NDArray[np.float64],
+        sampling: Sequence[Sampling],
+        allowed: NDArray[np.bool_] | None = None,
+        check: Check | None = None,
+    ) -> Drawn:
+        options = {id(each): each for each in sampling}
+        made = {key: _native.Sampling(**_options(each)) for key, each in options.items()}
+        mask = None if allowed is None else allowed.view(np.uint8)
+        with _refused("generate"):
+            return self._session.generate(uniforms, [made[id(each)] for each in sampling], mask, check)
+
+    def save(self) -> tuple[NDArray[Any], NDArray[Any], list[Past]]:
+        state, m, pasts = self._session.save()
+        return state, m, [Past(read, generated, 0, tokens.tolist()) for read, generated, tokens in pasts]
+
+    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
+        """The logits follow from the state."""
+        with _refused("restore"):
+            self._session.restore(state, m, [(p.read, p.generated, np.array(p.history, np.int64)) for p in pasts])
+
+    def fork(self) -> NativeSequences:
+        return NativeSequences(self._session.fork())
+
+    def reset(self, rows: Sequence[int]) -> None:
+        self._session.reset(rows)
+
+
+def _options(sampling: Sampling) -> dict[str, Any]:
+    return {each.name: getattr(sampling, each.name) for each in fields(sampling) if each.name != "seed"}
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise VcdeployError(f"the model can't {what}: {error}") from error
 
 
 def start(source: Source, precision: str, threads: int, variant: str) -> NativeModel:

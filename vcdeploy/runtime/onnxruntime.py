@@ -16,7 +16,7 @@ from vcdeploy import extras
 from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.metadata import EXPORT_AGAIN, read_config, read_vocabulary
-from vcdeploy.runtime.sampling import PythonLoop
+from vcdeploy.runtime.session import PythonLoop
 from vcdeploy.spec import DENSE_UNITS, UNITS
 
 if TYPE_CHECKING:

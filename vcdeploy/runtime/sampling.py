@@ -13,6 +13,8 @@ from vcdeploy.errors import BadValue, VcdeployError
 # Takes all ids so far, the prime included, and returns the mask [vocab] of the symbols that may follow.
 Allowed = Callable[[Sequence[int]], NDArray[np.bool_]]
 
+MOST_HISTORY = 1024  # tokens a sequence remembers: the largest window, and length of a stop string
+
 
 class Runnable(Protocol):
     """Any backend: run takes tokens [T, B] and returns logits [T, B, vocab], state and m [T, B, layers]."""
@@ -22,61 +24,96 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters.
+    """Sampling options; docs/design.md, section 2, defines them to the bit.
 
     Attributes:
         temperature: 0 is greedy.
         top_k: Sample from the k most likely symbols; 0 for all.
         top_p: Nucleus sampling: the smallest set of symbols whose probabilities sum to p; 1 for all.
         seed: Of the random numbers.
+        min_p: Sample from the symbols at least min_p times as likely as the most likely one; 0 for all.
+        repetition_penalty: Makes the symbols of the last tokens less likely: their logits are divided by it if positive,
+            multiplied if negative; 1 for none.
+        repetition_window: How many of the last tokens that looks at, the prime included.
+        stop: Strings, or sequences of ids: generation ends once what was generated ends with one of them.
     """
 
     temperature: float = 0.5
     top_k: int = 0
     top_p: float = 0.8
     seed: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    repetition_window: int = 64
+    stop: tuple[str | tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < np.inf or self.top_k < 0 or not 0 < self.top_p <= 1:
-            raise BadValue(
-                f"temperature must be 0 or more ({self.temperature}), top_k 0 or more ({self.top_k}), "
-                f"top_p above 0 up to 1 ({self.top_p})"
-            )
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        object.__setattr__(self, "stop", tuple(each if isinstance(each, str) else tuple(each) for each in stop))
+        for name, fits, range_ in (
+            ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
+            ("top_k", self.top_k >= 0, "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 up to 1"),
+            ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
+            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
+            ("repetition_window", 1 <= self.repetition_window <= MOST_HISTORY, f"from 1 to {MOST_HISTORY}"),
+            ("stop", all(1 <= len(each) <= MOST_HISTORY for each in self.stop), f"1 to {MOST_HISTORY} symbols each"),
+        ):
+            if not fits:
+                raise BadValue(f"{name} must be {range_}, not {getattr(self, name)}")
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise BadValue(f"seed must be a whole number, 0 or more, not {self.seed!r}")
 
-    def uniforms(self) -> np.random.Generator:
-        """The random number generator; each symbol takes one number."""
-        return np.random.default_rng(self.seed)
+    def ends(self, generated: Sequence[int]) -> int:
+        """Length of the longest stop sequence that `generated` ends with; 0 if none."""
+        return max((len(each) for each in self.stop if tuple(generated[-len(each) :]) == each), default=0)
 
 
-def choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
-    """The symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab] (docs/design.md, section 2)."""
-    return _draw(logits, uniform, sampling)[0]
+def choose(
+    logits: NDArray[Any],
+    uniform: float,
+    sampling: Sampling,
+    recent: Sequence[int] = (),
+    allowed: NDArray[np.bool_] | None = None,
+) -> int:
+    """The symbol at `uniform` (0 to 1) of the cumulative distribution of logits [vocab] (docs/design.md, section 2).
+
+    recent: the tokens so far, for the repetition penalty. allowed: mask [vocab] of what may be chosen.
+    """
+    logits = _penalized(logits, sampling, recent)
+    if allowed is None:
+        return _choose(logits, uniform, sampling)
+    candidates = np.flatnonzero(allowed)
+    if not len(candidates):
+        raise VcdeployError("no symbol is allowed to follow")
+    return int(candidates[_choose(logits[candidates], uniform, sampling)])
 
 
-def _draw(logits: NDArray[Any], uniform: float, sampling: Sampling) -> tuple[int, float]:
-    """A symbol and its log-probability; the same operations in the same order as plugins/cpu/engine/sampling.cpp."""
-    if not np.isfinite(logits).all():
-        raise VcdeployError("the model's logits contain NaN or infinity: training diverged; use another checkpoint")
-    wide, most = logits.astype(np.float64), float(logits.max())
-    p, total = _exponentials(wide, 1.0, most)
-    log_sum = math.log(total)
+def _penalized(logits: NDArray[Any], sampling: Sampling, recent: Sequence[int]) -> NDArray[Any]:
+    seen = np.unique(recent[-sampling.repetition_window :])
+    if sampling.repetition_penalty == 1 or not len(seen):
+        return logits
+    penalty = logits.dtype.type(sampling.repetition_penalty)
+    logits, old = logits.copy(), logits[seen]
+    logits[seen] = np.where(old > 0, old / penalty, old * penalty)
+    return logits
+
+
+def _choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
+    """One of logits [n]; the same operations in the same order as plugins/cpu/engine/sampling.cpp."""
     if sampling.temperature == 0:
-        chosen = int(np.argmax(logits))
-    else:
-        if sampling.temperature != 1:
-            p, total = _exponentials(wide, sampling.temperature, most)
-        order = np.argsort(-p, kind="stable")
-        cumulative = np.cumsum(p[order])
-        if sampling.top_k or sampling.top_p < 1:
-            below = np.concatenate([[0.0], cumulative[:-1] / total])
-            kept = int(np.count_nonzero(below < sampling.top_p))  # the smallest set that reaches top_p
-            cumulative = cumulative[: min(kept, sampling.top_k or kept)]
-            total = cumulative[-1]
-        place = np.searchsorted(cumulative, uniform * total, side="right").clip(max=len(cumulative) - 1)
-        chosen = int(order[place])
-    return chosen, float(wide[chosen]) - most - log_sum
+        return int(np.argmax(logits))
+    p, total = _exponentials(logits.astype(np.float64), sampling.temperature, float(logits.max()))
+    order = np.argsort(-p, kind="stable")
+    cumulative = np.cumsum(p[order])
+    if sampling.top_k or sampling.top_p < 1 or sampling.min_p > 0:
+        below = np.concatenate([[0.0], cumulative[:-1] / total])
+        kept = int(np.count_nonzero(below < sampling.top_p))  # the smallest set that reaches top_p
+        kept = min(kept, sampling.top_k or kept, int(np.count_nonzero(p >= sampling.min_p)))  # the largest p is 1
+        cumulative = cumulative[:kept]
+        total = cumulative[-1]
+    place = np.searchsorted(cumulative, uniform * total, side="right").clip(max=len(cumulative) - 1)
+    return int(order[place])
 
 
 def _exponentials(logits: NDArray[np.float64], temperature: float, most: float) -> tuple[NDArray[np.float64], float]:
@@ -107,8 +144,7 @@ class Token(NamedTuple):
     Attributes:
         id: The symbol, an index into the vocabulary.
         m: Of the step it was sampled from, whose input is the previous symbol; mean over layers.
-        log_probability: Natural logarithm of its probability under the model's own distribution, before temperature,
-            top_k and top_p.
+        log_probability: Natural logarithm of its probability under the model's own distribution, before all options.
     """
 
     id: int
@@ -116,56 +152,67 @@ class Token(NamedTuple):
     log_probability: float
 
 
-def generate(
-    model: Runnable, prime: NDArray[np.int64], length: int, sampling: Sampling, allowed: Allowed | None = None
-) -> Iterator[Token]:
-    """Generate `length` tokens after the prime (at least one symbol), one by one, with any backend's run.
-
-    allowed: restricts the symbols that may follow; the symbols it excludes get probability 0, before temperature, top_k
-    and top_p.
-    """
-    random = sampling.uniforms()
-    tokens, state = np.asarray(prime, np.int64).reshape(-1, 1), None
-    ids: list[int] = []
-    for _ in range(length):
-        position = len(ids)
-        ids += tokens[:, 0].tolist()
-        logits, state, m = model.run(tokens, state, position)
-        token = draw(logits[-1, 0], m[-1, 0], random.random(), sampling, None if allowed is None else allowed(ids))
-        yield token
-        tokens = np.array([[token.id]], np.int64)
-
-
 def draw(
     logits: NDArray[Any],
     m: NDArray[Any],
     uniform: float,
     sampling: Sampling,
+    recent: Sequence[int] = (),
     allowed: NDArray[np.bool_] | None = None,
 ) -> Token:
-    """Sample a token from the last step's logits [vocab] and m [layers]; allowed: mask of what may be chosen."""
-    chosen, log_probability = _draw(logits, uniform, sampling)
-    if allowed is not None:
-        candidates = np.flatnonzero(allowed)
-        other = int(candidates[choose(logits[candidates], uniform, sampling)])
-        log_probability += float(logits[other]) - float(logits[chosen])
-        chosen = other
-    return Token(chosen, float(m.mean(dtype=np.float64)), log_probability)
+    """Sample a token from the last step's logits [vocab] and m [layers]; the rest as for `choose`."""
+    if not np.isfinite(logits).all():
+        raise VcdeployError("the model's logits contain NaN or infinity: training diverged; use another checkpoint")
+    chosen = choose(logits, uniform, sampling, recent, allowed)
+    most = float(logits.max())
+    log_sum = math.log(_exponentials(logits.astype(np.float64), 1.0, most)[1])
+    return Token(chosen, float(m.mean(dtype=np.float64)), float(logits[chosen]) - most - log_sum)
 
 
-class PythonLoop:
-    """Base class of backends without a native generation loop: calls `run` for each symbol."""
+class Draws:
+    """The random numbers of sequences: token t takes number t of its seed, counted since the sequence was reset."""
 
-    @property
-    def detail(self) -> str:
-        """The variant in use; empty by default."""
-        return ""
+    def __init__(self, counts: Sequence[int]) -> None:
+        """counts: tokens drawn so far, of each sequence."""
+        self.counts = list(counts)
+        self._streams: list[tuple[int, int, np.random.Generator] | None] = [None] * len(counts)  # seed, place
 
-    def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]:
-        raise NotImplementedError
+    def take(self, seeds: Sequence[int], length: int) -> NDArray[np.float64]:
+        """The next numbers, [length, B], between 0 and 1; `used` says how many of them were."""
+        return np.stack([self._of(n, seed, length) for n, seed in enumerate(seeds)], axis=1)
 
-    def generate(self, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[list[Token]]:
-        return ([token] for token in generate(self, prime, length, sampling))
+    def used(self, lengths: Sequence[int]) -> None:
+        self.counts = [count + length for count, length in zip(self.counts, lengths, strict=True)]
+
+    def _of(self, n: int, seed: int, length: int) -> NDArray[np.float64]:
+        known, place = self._streams[n], self.counts[n]
+        if known is None or known[:2] != (seed, place):
+            bits = np.random.PCG64(seed)
+            bits.advance(place)
+            known = seed, place, np.random.Generator(bits)
+        self._streams[n] = seed, place + length, known[2]
+        return known[2].random(length)
+
+
+def without_stop(pieces: Iterator[list[Token]], sampling: Sampling) -> Iterator[list[Token]]:
+    """The same tokens without the stop sequence at their end: those that may belong to one wait for the next."""
+    held: list[Token] = []
+    for piece in pieces:
+        held += piece
+        ids = tuple(token.id for token in held)
+        begun = (
+            length
+            for stop in sampling.stop
+            for length in range(1, min(len(stop), len(ids)) + 1)
+            if ids[-length:] == stop[:length]
+        )
+        ready = len(held) - max(begun, default=0)
+        if ready:
+            yield held[:ready]
+        held = held[ready:]
+    ids = tuple(token.id for token in held)
+    if rest := held[: len(held) - sampling.ends(ids)]:
+        yield rest
 
 
 def log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -2,7 +2,8 @@
 //
 // A step changes h up to its a. The columns are cut into blocks, and for every row the sums from each block to the last
 // column are kept: S_b = S_{b+1} + W_b h_b. A new token only computes the blocks up to a again; beyond it the sums still
-// hold, bit for bit, so that logits do not depend on what was computed before, and nothing drifts.
+// hold, bit for bit, so that logits do not depend on what was computed before, and nothing drifts. Every sequence has
+// sums of its own; sequences of a batch share the weights they read.
 #pragma once
 
 #include <cstdint>
@@ -22,29 +23,47 @@ class OutputLayer {
 
     std::size_t bytes() const { return W_.bytes() + bias_.bytes(); }
 
-    // Forgets the last h: the next call computes everything.
-    void reset() { fresh_ = true; }
+    // What is kept of a sequence from one token to the next.
+    class Sequence {
+      public:
+        explicit Sequence(const OutputLayer& layer);
 
-    // Computes the logits of h [dim, padded with zeros to a shell], which differs from that of the last call in the
-    // first `changed` elements at most. In int8, an h that is not finite gives NaN.
-    void run(const float* h, int changed, const Kernels& kernels, Team& team);
+        // Forgets the last h: the next call computes everything.
+        void reset() { fresh_ = true; }
 
-    const float* logits() const { return logits_.data(); }  // [vocab]
+        const float* logits() const { return logits_.data(); }  // [vocab]
+
+      private:
+        friend class OutputLayer;
+
+        // Quantizes what changed in h; everything, if its range changed. Returns false if h is not finite.
+        bool quantize(const float* h, int dim, int& changed, const Kernels& kernels);
+
+        Buffer<float> sums_;           // [blocks + 1][vocab, rounded up to a panel]: S, the last one zero; not in int8
+        Buffer<std::int32_t> counts_;  // the same in int8
+        Buffer<std::int16_t> levels_;  // [dim, rounded up to a shell]: h quantized, in int8
+        Buffer<float> largest_;        // [blocks]: largest magnitude in each block, in int8
+        float unit_ = 0;               // value of a level
+        Buffer<float> logits_;         // [vocab, rounded up to a panel]
+        bool fresh_ = true;
+    };
+
+    // The next token of a sequence.
+    struct Input {
+        Sequence* sequence;
+        const float* h;  // [dim, padded with zeros to a shell]
+        int changed;     // elements of h that may differ from the last call: the first ones, at most so many
+    };
+
+    // Computes the logits of every input. In int8, an h that is not finite gives NaN.
+    void run(const Input* inputs, int count, const Kernels& kernels, Team& team) const;
 
   private:
-    // Quantizes what changed in h; everything, if its range changed. Returns false if h is not finite.
-    bool quantize(const float* h, int& changed, const Kernels& kernels);
+    static constexpr int kTogether = 64;  // sequences that share a pass over W
 
     int vocab_, dim_;
     PanelMatrix W_;
-    Buffer<float> bias_;           // [vocab, rounded up to a panel]
-    Buffer<float> sums_;           // [blocks + 1][vocab, rounded up to a panel]: S, the last one zero; not in int8
-    Buffer<std::int32_t> counts_;  // the same in int8
-    Buffer<std::int16_t> levels_;  // [dim, rounded up to a shell]: h quantized, in int8
-    Buffer<float> largest_;        // [blocks]: largest magnitude in each block, in int8
-    float unit_ = 0;               // value of a level
-    Buffer<float> logits_;         // [vocab, rounded up to a panel]
-    bool fresh_ = true;
+    Buffer<float> bias_;  // [vocab, rounded up to a panel]
 };
 
 }  // namespace vcdeploy

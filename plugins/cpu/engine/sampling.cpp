@@ -15,79 +15,142 @@ constexpr double kLastBand = 1e-12;  // the rest is one band
 
 }  // namespace
 
-Sampling::Sampling(double temperature, int top_k, double top_p) : temperature(temperature), top_k(top_k), top_p(top_p) {
-    if (!(temperature >= 0) || top_k < 0 || !(top_p > 0 && top_p <= 1))
-        throw std::invalid_argument("temperature must be 0 or more (" + std::to_string(temperature) +
-                                    "), top_k 0 or more (" + std::to_string(top_k) + "), top_p above 0 up to 1 (" +
-                                    std::to_string(top_p) + ")");
+void Sampling::check() const {
+    const auto require = [](bool holds, const char* name, const char* range, double value) {
+        if (!holds)
+            throw std::invalid_argument(std::string(name) + " must be " + range + ", not " + std::to_string(value));
+    };
+    require(repetition_penalty > 0 && std::isfinite(repetition_penalty), "repetition_penalty", "above 0",
+            repetition_penalty);
+    require(repetition_window >= 1 && repetition_window <= History::kMost, "repetition_window", "from 1 to 1024",
+            repetition_window);
+    require(temperature >= 0 && std::isfinite(temperature), "temperature", "0 or more", temperature);
+    require(top_k >= 0, "top_k", "0 or more", top_k);
+    require(top_p > 0 && top_p <= 1, "top_p", "above 0 up to 1", top_p);
+    require(min_p >= 0 && min_p <= 1, "min_p", "from 0 to 1", min_p);
+    for (const auto& each : stop)
+        require(!each.empty() && each.size() <= History::kMost, "the length of a stop string", "from 1 to 1024",
+                static_cast<double>(each.size()));
 }
 
-Sampler::Sampler(const Sampling& sampling, int vocab, const Kernels& kernels)
-    : sampling_(sampling), kernels_(kernels), p_(vocab), candidates_(vocab) {}
+void History::add(std::int64_t token) {
+    if (size() < kMost)
+        tokens_.push_back(token);
+    else
+        tokens_[end_] = token;
+    end_ = (end_ + 1) % kMost;
+}
 
-Sampler::Drawn Sampler::draw(const float* logits, double uniform) {
-    const int vocab = static_cast<int>(p_.size());
-    const float most = kernels_.highest(logits, vocab);
+std::int64_t History::back(int n) const { return tokens_[(end_ - 1 - n + kMost) % kMost]; }
+
+bool History::ends_with(const std::vector<std::vector<std::int64_t>>& sequences, std::int64_t generated) const {
+    return std::any_of(sequences.begin(), sequences.end(), [&](const std::vector<std::int64_t>& each) {
+        const int length = static_cast<int>(each.size());
+        if (length > generated || length > size()) return false;
+        for (int n = 0; n < length; ++n)
+            if (back(n) != each[length - 1 - n]) return false;
+        return true;
+    });
+}
+
+Sampler::Sampler(int vocab, const Kernels& kernels)
+    : vocab_(vocab), kernels_(kernels), penalized_(vocab), selected_(vocab), symbols_(vocab), seen_(vocab), p_(vocab),
+      candidates_(vocab) {}
+
+Sampler::Drawn Sampler::draw(const Sampling& sampling, const float* logits, double uniform, const History& history,
+                             const std::uint8_t* allowed) {
+    const float most = kernels_.highest(logits, vocab_);
     if (std::isnan(most)) {
-        const float* bad = std::find_if(logits, logits + vocab, [](float x) { return !std::isfinite(x); });
+        const float* bad = std::find_if(logits, logits + vocab_, [](float x) { return !std::isfinite(x); });
         throw std::domain_error("a logit is " + std::to_string(*bad) +
                                 ", so there is nothing to choose from: the state it started from is not finite");
     }
-    double sum = kernels_.exponentials(logits, vocab, 1, most, p_.data());
-    const double log_sum = std::log(sum);
+    const double log_sum = std::log(kernels_.exponentials(logits, vocab_, 1, most, p_.data()));
+    const float* penalized = penalize(sampling, logits, history);
     int symbol;
-    if (sampling_.temperature == 0)
-        symbol = static_cast<int>(std::find(logits, logits + vocab, most) - logits);
-    else {
-        if (!std::isfinite(most / sampling_.temperature))
-            throw std::domain_error("a temperature of " + std::to_string(sampling_.temperature) +
-                                    " is too small to divide by; use 0 for the most likely symbol");
-        if (sampling_.temperature != 1)
-            sum = kernels_.exponentials(logits, vocab, sampling_.temperature, most, p_.data());
-        symbol = choose(sum, uniform);
-    }
+    if (allowed) {
+        const int count = select(penalized, allowed);
+        symbol =
+            symbols_[choose(sampling, selected_.data(), count, kernels_.highest(selected_.data(), count), uniform)];
+    } else
+        symbol = choose(sampling, penalized, vocab_, penalized == logits ? most : kernels_.highest(penalized, vocab_),
+                        uniform);
     return {symbol, static_cast<double>(logits[symbol]) - most - log_sum};
 }
 
+// The logits with the penalty of the symbols in the window, each once.
+const float* Sampler::penalize(const Sampling& sampling, const float* logits, const History& history) {
+    if (sampling.repetition_penalty == 1) return logits;
+    const float penalty = static_cast<float>(sampling.repetition_penalty);
+    std::copy_n(logits, vocab_, penalized_.data());
+    const int window = std::min(sampling.repetition_window, history.size());
+    for (int n = 0; n < window; ++n) {
+        const std::int64_t symbol = history.back(n);
+        if (seen_[symbol]) continue;
+        seen_[symbol] = 1;
+        penalized_[symbol] = logits[symbol] > 0 ? logits[symbol] / penalty : logits[symbol] * penalty;
+    }
+    for (int n = 0; n < window; ++n) seen_[history.back(n)] = 0;
+    return penalized_.data();
+}
+
+// Gathers the logits of the allowed symbols; returns their number.
+int Sampler::select(const float* logits, const std::uint8_t* allowed) {
+    int count = 0;
+    for (int symbol = 0; symbol < vocab_; ++symbol) {
+        if (!allowed[symbol]) continue;
+        selected_[count] = logits[symbol];
+        symbols_[count++] = symbol;
+    }
+    if (count == 0) throw std::domain_error("no symbol is allowed to follow");
+    return count;
+}
+
 // Sorts the next band of symbols behind the others; false if all are sorted.
-bool Sampler::sort_more() {
-    const int vocab = static_cast<int>(p_.size());
-    if (sorted_ == vocab) return false;
-    int count = sorted_;
-    while (count == sorted_) {
+bool Sampler::sort_more(int count) {
+    if (sorted_ == count) return false;
+    int end = sorted_;
+    while (end == sorted_) {
         const double upper = band_;
         band_ = upper * kBand > kLastBand ? upper * kBand : -1;
-        for (int i = 0; i < vocab; ++i)
-            if (p_[i] < upper && p_[i] >= band_) candidates_[count++] = {p_[i], i};
+        for (int i = 0; i < count; ++i)
+            if (p_[i] < upper && p_[i] >= band_) candidates_[end++] = {p_[i], i};
     }
     // Stable: equally likely symbols stay in their own order.
-    std::stable_sort(candidates_.begin() + sorted_, candidates_.begin() + count,
+    std::stable_sort(candidates_.begin() + sorted_, candidates_.begin() + end,
                      [](const Candidate& a, const Candidate& b) { return a.p > b.p; });
-    sorted_ = count;
+    sorted_ = end;
     return true;
 }
 
-int Sampler::choose(double sum, double uniform) {
+// Chooses one of `count` logits, of which `most` is the largest.
+int Sampler::choose(const Sampling& sampling, const float* logits, int count, float most, double uniform) {
+    if (!std::isfinite(most))
+        throw std::domain_error("the repetition penalty makes a logit infinite: use one nearer to 1");
+    if (sampling.temperature == 0) return static_cast<int>(std::find(logits, logits + count, most) - logits);
+    if (!std::isfinite(most / sampling.temperature))
+        throw std::domain_error("a temperature of " + std::to_string(sampling.temperature) +
+                                " is too small to divide by; use 0 for the most likely symbol");
+    const double sum = kernels_.exponentials(logits, count, sampling.temperature, most, p_.data());
     sorted_ = 0;
     band_ = 2;  // the largest p is 1
-    // The smallest set of symbols that reaches top_p, at most top_k: their number, and their sum.
-    const int vocab = static_cast<int>(p_.size());
-    const int limit = sampling_.top_k ? std::min(sampling_.top_k, vocab) : vocab;
-    const bool filtered = limit < vocab || sampling_.top_p < 1;
+    // The symbols that top-k, top-p and min-p keep, all of them from the most likely down: their number and their sum.
+    const int limit = sampling.top_k ? std::min(sampling.top_k, count) : count;
     int kept = 0;
     double kept_sum = 0;
-    if (filtered)
-        for (double below = 0; kept < limit && below < sampling_.top_p; below = kept_sum / sum, ++kept) {
-            if (kept == sorted_) sort_more();
+    if (limit < count || sampling.top_p < 1 || sampling.min_p > 0)
+        for (double below = 0; kept < limit && below < sampling.top_p; below = kept_sum / sum, ++kept) {
+            if (kept == sorted_) sort_more(count);
+            if (candidates_[kept].p < sampling.min_p) break;  // the largest p is 1
             kept_sum += candidates_[kept].p;
         }
     else {
-        kept = vocab;
+        kept = count;
         kept_sum = sum;
     }
     double upto = 0;
     for (int i = 0; i < kept; ++i) {
-        if (i == sorted_) sort_more();
+        if (i == sorted_) sort_more(count);
         upto += candidates_[i].p;
         if (upto > uniform * kept_sum) return candidates_[i].symbol;
     }

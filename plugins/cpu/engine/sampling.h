@@ -1,35 +1,64 @@
-// From logits to a symbol, in double: the same symbols as `choose` in vcdeploy/runtime/sampling.py.
+// From logits to a symbol, in double: the same symbols as `draw` in vcdeploy/runtime/sampling.py.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "kernels/table.h"
 
 namespace vcdeploy {
 
-// Throws std::invalid_argument unless temperature >= 0, top_k >= 0 and 0 < top_p <= 1.
+// The options of `Sampling` in vcdeploy/runtime/sampling.py, in the order in which they apply.
 struct Sampling {
-    Sampling(double temperature, int top_k, double top_p);
+    double repetition_penalty = 1;  // 1: none
+    int repetition_window = 64;     // how many of the last tokens it looks at
+    double temperature = 1;         // 0: the most likely symbol
+    int top_k = 0;                  // 0: all
+    double top_p = 1;               // 1: all
+    double min_p = 0;               // 0: all
+    std::vector<std::vector<std::int64_t>> stop;
 
-    double temperature;  // 0: the most likely symbol
-    int top_k;           // 0: all
-    double top_p;        // 1: all
+    // Throws std::invalid_argument if a value is outside its range.
+    void check() const;
+};
+
+// The last tokens of a sequence.
+class History {
+  public:
+    static constexpr int kMost = 1024;  // the largest repetition_window, and length of a stop sequence
+
+    History() = default;
+    explicit History(const std::vector<std::int64_t>& tokens) {
+        for (const std::int64_t token : tokens) add(token);
+    }
+
+    void add(std::int64_t token);
+    int size() const { return static_cast<int>(tokens_.size()); }
+    std::int64_t back(int n) const;  // the n-th token from the end, from 0 on
+
+    // Whether it ends with one of these sequences, of which the first `generated` tokens from the end may be part.
+    bool ends_with(const std::vector<std::vector<std::int64_t>>& sequences, std::int64_t generated) const;
+
+  private:
+    std::vector<std::int64_t> tokens_;  // a ring once it is full
+    int end_ = 0;                       // where the next one goes
 };
 
 // Draws symbols of one vocabulary; keeps its working memory from one draw to the next.
 class Sampler {
   public:
-    Sampler(const Sampling& sampling, int vocab, const Kernels& kernels);
+    Sampler(int vocab, const Kernels& kernels);
 
     struct Drawn {
         int symbol;
-        double log_probability;  // ln of its softmax, before temperature, top-k and top-p
+        double log_probability;  // ln of its softmax, before any option
     };
 
     // The symbol at `uniform`, between 0 and 1, of the cumulative distribution of logits [vocab], which runs from the
-    // most likely symbol down; equally likely symbols follow in their own order.
-    // Throws std::domain_error if a logit is NaN or infinite.
-    Drawn draw(const float* logits, double uniform);
+    // most likely symbol down; equally likely symbols follow in their own order. allowed [vocab]: the symbols to choose
+    // from, at least one; null for all. Throws std::domain_error if a logit is NaN or infinite.
+    Drawn draw(const Sampling& sampling, const float* logits, double uniform, const History& history,
+               const std::uint8_t* allowed);
 
   private:
     struct Candidate {
@@ -37,11 +66,17 @@ class Sampler {
         int symbol;
     };
 
-    int choose(double sum, double uniform);
-    bool sort_more();
+    int choose(const Sampling& sampling, const float* logits, int count, float most, double uniform);
+    const float* penalize(const Sampling& sampling, const float* logits, const History& history);
+    int select(const float* logits, const std::uint8_t* allowed);
+    bool sort_more(int count);
 
-    Sampling sampling_;
+    int vocab_;
     const Kernels& kernels_;
+    std::vector<float> penalized_;       // [vocab]
+    std::vector<float> selected_;        // [vocab]: logits of the allowed symbols
+    std::vector<int> symbols_;           // [vocab]: the allowed symbols
+    std::vector<std::uint8_t> seen_;     // [vocab]: 0 between draws
     std::vector<double> p_;              // [vocab], e^(logit / temperature), the largest being 1
     std::vector<Candidate> candidates_;  // [vocab], the `sorted_` most likely symbols in order
     int sorted_ = 0;

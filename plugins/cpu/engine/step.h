@@ -21,7 +21,7 @@ class Stepper {
 
     // The input of a layer: x [dim] and, for a layer with a table, the token x is the embedding of.
     struct Input {
-        const float* x;
+        const float* x = nullptr;
         const InputTable* table = nullptr;
         std::int64_t token = 0;
     };

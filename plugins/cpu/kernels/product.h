@@ -421,96 +421,117 @@ static inline void each_panel(Steps steps, Part mine, Work work) {
         each_panel(steps[n].active, mine, [&](int panel) { work(steps[n], panel * kPanel); });
 }
 
-// S of the changed blocks of `Panels` panels, from the last block to the first. Within a block, even and odd columns are
-// summed apart.
+// The columns of an output block.
+struct Columns {
+    int begin, end;
+};
+
+// S of one block of `Panels` panels from S of the block after it. Even and odd columns are summed apart.
 template <int Panels, class Weight>
-static inline void output_sums(const Weight* w, const OutputCall& call, int panel) {
-    const std::size_t size = static_cast<std::size_t>(call.dim) * kPanel, rows = rounded_up(call.count, kPanel);
-    w += panel * size;
+static inline void output_sums(const Weight* w, std::size_t size, const OutputCall& call, Columns of,
+                               const float* after, float* S) {
     Rows sum[2][Panels];
-    for (int block = output_blocks(call.changed) - 1; block >= 0; --block) {
-        float* S = call.sums + block * rows + panel * kPanel;
-        const int begin = block * kOutputBlock, end = begin + kOutputBlock < call.dim ? begin + kOutputBlock : call.dim;
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) {
-            sum[0][p] = load(S + rows + p * kPanel);
-            sum[1][p] = all(0.0f);
-        }
-        const auto add = [&](int j, Rows(&into)[Panels]) {
-            const Rows x = all(call.h[j]);
-#pragma GCC unroll 8
-            for (int p = 0; p < Panels; ++p) into[p] = multiply_add(x, widened(w + p * size + j * kPanel), into[p]);
-        };
-        int j = begin;
-        for (; j + 2 <= end; j += 2) {
-            add(j, sum[0]);
-            add(j + 1, sum[1]);
-        }
-        if (j < end) add(j, sum[0]);
-#pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) store(S + p * kPanel, sum[0][p] + sum[1][p]);
-    }
     for (int p = 0; p < Panels; ++p) {
-        const int at = (panel + p) * kPanel;
-        store(call.logits + at, load(call.sums + at) + load(call.bias + at));
+        sum[0][p] = load(after + p * kPanel);
+        sum[1][p] = all(0.0f);
     }
+    const auto add = [&](int j, Rows(&into)[Panels]) {
+        const Rows x = all(call.h[j]);
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) into[p] = multiply_add(x, widened(w + p * size + j * kPanel), into[p]);
+    };
+    int j = of.begin;
+    for (; j + 2 <= of.end; j += 2) {
+        add(j, sum[0]);
+        add(j + 1, sum[1]);
+    }
+    if (j < of.end) add(j, sum[0]);
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p) store(S + p * kPanel, sum[0][p] + sum[1][p]);
 }
 
 // The same for int8 weights, in exact integers.
 template <int Panels>
-static inline void output_counts(const PackedWeights& W, const OutputCall& call, int panel) {
-    const std::size_t size = static_cast<std::size_t>(rounded_up(call.dim, 2)) * kPanel;
-    const std::size_t rows = rounded_up(call.count, kPanel);
-    const auto* w = static_cast<const std::uint8_t*>(W.weights) + panel * size;
+static inline void output_counts(const std::uint8_t* w, std::size_t size, const OutputCall& call, Columns of,
+                                 const std::int32_t* after, std::int32_t* S) {
     Counts counts[Panels];
-    for (int block = output_blocks(call.changed) - 1; block >= 0; --block) {
-        std::int32_t* S = call.counts + block * rows + panel * kPanel;
-        const int begin = block * kOutputBlock, end = begin + kOutputBlock < call.dim ? begin + kOutputBlock : call.dim;
-        const Counts start = start_of(total_of(call.levels + begin, end - begin));
+    const Counts start = start_of(total_of(call.levels + of.begin, of.end - of.begin));
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) counts[p] = started(load(S + rows + p * kPanel), start);
-        for (int j = begin; j < end; j += 2)
+    for (int p = 0; p < Panels; ++p) counts[p] = started(load(after + p * kPanel), start);
+    for (int j = of.begin; j < of.end; j += 2)
 #pragma GCC unroll 8
-            for (int p = 0; p < Panels; ++p)
-                counts[p] = multiply_add(column_pair(w + p * size + j * kPanel), call.levels + j, counts[p]);
+        for (int p = 0; p < Panels; ++p)
+            counts[p] = multiply_add(column_pair(w + p * size + j * kPanel), call.levels + j, counts[p]);
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) store(S + p * kPanel, settled(counts[p]));
-    }
-    for (int p = 0; p < Panels; ++p) {
-        const int at = (panel + p) * kPanel;
-        const Rows value = load(W.scales + at) * all(call.unit);
-        store(call.logits + at, whole_to_float(load(call.counts + at)) * value + load(call.bias + at));
-    }
+    for (int p = 0; p < Panels; ++p) store(S + p * kPanel, settled(counts[p]));
 }
 
 constexpr int kOutputPanels = 4;  // panels that share a pass over h
 
-// Calls block(panels, panel) for all panels of a part; the first is a compile-time constant.
-template <class Block>
-static inline void by_panels(int count, Part mine, Block block) {
-    const int panels = panels_of(count);
+// Calls work(panels, panel) for all panels of a part; the first is a compile-time constant.
+template <class Work>
+static inline void by_panels(int rows, Part mine, Work work) {
+    const int panels = panels_of(rows);
     for (int panel = kOutputPanels * mine.member; panel < panels; panel += kOutputPanels * mine.members) {
         if (panel + kOutputPanels <= panels)
-            block(std::integral_constant<int, kOutputPanels>{}, panel);
+            work(std::integral_constant<int, kOutputPanels>{}, panel);
         else
-            for (int p = panel; p < panels; ++p) block(std::integral_constant<int, 1>{}, p);
+            for (int p = panel; p < panels; ++p) work(std::integral_constant<int, 1>{}, p);
     }
 }
 
-template <class Weight>
-static void output_floats(const PackedWeights& W, const OutputCall& call, Part mine) {
-    by_panels(call.count, mine,
-              [&](auto panels, int panel) { output_sums<panels>(static_cast<const Weight*>(W.weights), call, panel); });
+// Calls block(panels, panel, call, columns, offset of S, offset of S of the block after it) for every changed block of
+// every call, from the last block to the first, and then finish(panel, call) for every panel.
+template <class Block, class Finish>
+static inline void walk_output(const OutputCalls& calls, Part mine, Block block, Finish finish) {
+    const std::size_t rows = rounded_up(calls.rows, kPanel);
+    int changed = 0;
+    for (int n = 0; n < calls.count; ++n) changed = greater(changed, calls.call[n].changed);
+    by_panels(calls.rows, mine, [&](auto panels, int panel) {
+        for (int b = output_blocks(changed) - 1; b >= 0; --b) {
+            const Columns of{b * kOutputBlock, lesser((b + 1) * kOutputBlock, calls.dim)};
+            const std::size_t at = b * rows + panel * kPanel;
+            for (int n = 0; n < calls.count; ++n)
+                if (calls.call[n].changed > of.begin) block(panels, panel, calls.call[n], of, at, at + rows);
+        }
+        for (int n = 0; n < calls.count; ++n)
+            for (int p = 0; p < panels; ++p) finish((panel + p) * kPanel, calls.call[n]);
+    });
 }
 
-static void output(const PackedWeights& W, const OutputCall& call, Part mine) {
+template <class Weight>
+static void output_floats(const PackedWeights& W, const OutputCalls& calls, Part mine) {
+    const std::size_t size = static_cast<std::size_t>(calls.dim) * kPanel;
+    const auto* w = static_cast<const Weight*>(W.weights);
+    walk_output(
+        calls, mine,
+        [=](auto panels, int panel, const OutputCall& call, Columns of, std::size_t at, std::size_t after) {
+            output_sums<panels>(w + panel * size, size, call, of, call.sums + after, call.sums + at);
+        },
+        [&](int at, const OutputCall& call) { store(call.logits + at, load(call.sums + at) + load(calls.bias + at)); });
+}
+
+static void output_int8(const PackedWeights& W, const OutputCalls& calls, Part mine) {
+    const std::size_t size = static_cast<std::size_t>(rounded_up(calls.dim, 2)) * kPanel;
+    const auto* w = static_cast<const std::uint8_t*>(W.weights);
+    walk_output(
+        calls, mine,
+        [=](auto panels, int panel, const OutputCall& call, Columns of, std::size_t at, std::size_t after) {
+            output_counts<panels>(w + panel * size, size, call, of, call.counts + after, call.counts + at);
+        },
+        [&](int at, const OutputCall& call) {
+            const Rows value = load(W.scales + at) * all(call.unit);
+            store(call.logits + at, whole_to_float(load(call.counts + at)) * value + load(calls.bias + at));
+        });
+}
+
+static void output(const PackedWeights& W, const OutputCalls& calls, Part mine) {
     switch (W.precision) {
-        case Precision::f32: output_floats<float>(W, call, mine); break;
-        case Precision::f16: output_floats<Half>(W, call, mine); break;
-        case Precision::bf16: output_floats<Bfloat16>(W, call, mine); break;
-        case Precision::int8:
-            by_panels(call.count, mine, [&](auto panels, int panel) { output_counts<panels>(W, call, panel); });
-            break;
+        case Precision::f32: output_floats<float>(W, calls, mine); break;
+        case Precision::f16: output_floats<Half>(W, calls, mine); break;
+        case Precision::bf16: output_floats<Bfloat16>(W, calls, mine); break;
+        case Precision::int8: output_int8(W, calls, mine); break;
     }
 }
 

@@ -85,13 +85,18 @@ struct OutputCall {
     const float* h;              // [dim]
     const std::int16_t* levels;  // [dim], h quantized, in int8
     float unit;                  // value of a level
-    int dim;
-    int changed;           // columns up to which S is computed again
-    const float* bias;     // [count, rounded up to a panel]
-    int count;             // rows of W
-    float* sums;           // [blocks + 1][count, rounded up to a panel]: S
-    std::int32_t* counts;  // the same in int8
-    float* logits;         // [count, rounded up to a panel]
+    int changed;                 // columns up to which S is computed again
+    float* sums;                 // [blocks + 1][rows, rounded up to a panel]: S
+    std::int32_t* counts;        // the same in int8
+    float* logits;               // [rows, rounded up to a panel]
+};
+
+// Tokens of several sequences, which share the weights they read.
+struct OutputCalls {
+    const OutputCall* call;
+    int count;
+    const float* bias;  // [rows, rounded up to a panel]
+    int rows, dim;      // of W
 };
 
 constexpr int kReadTogether = 128;  // floats: `sum` takes a multiple of this
@@ -118,7 +123,7 @@ struct Kernels {
     Phase phases[kUnitCount][2];  // by unit; null if there is no second phase
 
     // The output layer; W is in plain panels.
-    void (*output)(const PackedWeights& W, const OutputCall& call, Part);
+    void (*output)(const PackedWeights& W, const OutputCalls& calls, Part);
 
     // For sampling, from n logits: the largest, NaN if one is not finite; and p_i = e^((logit_i - most) / temperature)
     // with their sum, the same bits from every table.

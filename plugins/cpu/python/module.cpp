@@ -4,15 +4,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <new>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -20,8 +18,11 @@
 
 #include "engine/model.h"
 #include "engine/sequence.h"
+#include "engine/session.h"
 #include "kernels/dispatch.h"
 #include "python/arrays.h"
+#include "python/calls.h"
+#include "python/session.h"
 #include "python/training.h"
 #include "system/bandwidth.h"
 #include "system/cpu_features.h"
@@ -32,34 +33,7 @@ using namespace vcdeploy;
 
 namespace {
 
-using MaybeArray = std::optional<Array>;
-template <class T>
-using Made = nb::ndarray<nb::numpy, T>;
-
 constexpr std::size_t kMostDimensions = 1 << 16;
-constexpr std::size_t kMostElements = 0x7fffffff;
-
-// The shape of an array with this many dimensions, each at least 1 unless `empty` allows 0.
-Shape sizes(const Array& array, const std::string& name, const char* names, std::size_t dimensions, bool empty) {
-    const Shape shape = shape_of(array);
-    bool fits = shape.size() == dimensions;
-    for (std::size_t size : shape) fits = fits && (size > 0 || empty) && size <= kMostElements;
-    if (!fits) throw nb::value_error((name + " must have the shape " + names + ", not " + to_string(shape)).c_str());
-    return shape;
-}
-
-template <class T>
-Made<T> made(const Shape& shape) {
-    std::size_t count = 1;
-    for (std::size_t size : shape) {
-        if (size > 0 && count > ~std::size_t{0} / sizeof(T) / size) throw std::bad_alloc();
-        count *= size;
-    }
-    std::unique_ptr<T[]> memory(new T[count]);
-    nb::capsule owner(memory.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return Made<T>(memory.release(), shape.size(), shape.data(), owner);
-}
-
 void check_dimensions(std::size_t dim) {
     if (dim > kMostDimensions)
         throw nb::value_error(("a state of " + std::to_string(dim) +
@@ -205,96 +179,33 @@ void make_model(Model* place, const std::string& unit_name, const MatrixArray& e
     new (place) Model(weights, options);
 }
 
-// A copy of the elements: what is checked must be what is used, and once the GIL is released another thread may write
-// into the caller's array.
-template <class T>
-std::vector<T> copied(const Array& array, const std::string& name, const Shape& shape) {
-    const T* first = elements<T>(array, name, shape);
-    return {first, first + array.size()};
+Logits logits_of(const std::string& name) {
+    if (name == "all") return Logits::all;
+    if (name == "last") return Logits::last;
+    if (name == "none") return Logits::none;
+    throw nb::value_error(("logits must be all, last or none, not '" + name + "'").c_str());
 }
 
-std::vector<std::int64_t> checked_tokens(const Array& tokens, const std::string& name, const Shape& shape, int vocab) {
-    const std::vector<std::int64_t> ids = copied<std::int64_t>(tokens, name, shape);
-    for (const std::int64_t id : ids)
-        if (id < 0 || id >= vocab)
-            throw nb::value_error(
-                (name + " holds " + std::to_string(id) + ", but the ids here are 0 to " + std::to_string(vocab - 1))
-                    .c_str());
-    return ids;
-}
-
-// A copy of the given state, or zeros.
-std::vector<float> state_of(const MaybeArray& state, const Shape& shape) {
-    if (state) return copied<float>(*state, "state", shape);
-    return std::vector<float>(shape[0] * shape[1] * shape[2]);
-}
-
-// Called by the library without the GIL. Every few milliseconds: runs Python's signal handlers (Ctrl-C) and `check`,
-// which may be None; an exception of either ends the call.
-class Interruptions {
-  public:
-    explicit Interruptions(nb::handle check) : check_(check) {}
-
-    void operator()() {
-        if (Clock::now() < next_) return;
-        {
-            const nb::gil_scoped_acquire held;
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            if (!check_.is_none()) check_();
-        }
-        next_ = Clock::now() + kApart;
-    }
-
-  private:
-    using Clock = std::chrono::steady_clock;
-    static constexpr std::chrono::milliseconds kApart{10};
-
-    nb::handle check_;
-    Clock::time_point next_ = Clock::now() + kApart;
-};
-
-nb::tuple run_model(Model& model, const Array& tokens, const MaybeArray& state, nb::handle check) {
+nb::tuple run_model(Model& model, const Array& tokens, const MaybeArray& state, nb::handle check,
+                    const std::string& logits_name) {
+    const Network& network = *model.network();
+    const Logits wanted = logits_of(logits_name);
     const Shape shape = sizes(tokens, "tokens", "[T, B]", 2, true);
     const std::size_t T = shape[0], B = shape[1];
-    const Shape state_shape{static_cast<std::size_t>(model.state_rows()), B, static_cast<std::size_t>(model.dim())};
-    const std::vector<std::int64_t> ids = checked_tokens(tokens, "tokens", shape, model.vocab());
+    const Shape state_shape{static_cast<std::size_t>(network.state_rows()), B, static_cast<std::size_t>(network.dim())};
+    const std::vector<std::int64_t> ids = checked_tokens(tokens, "tokens", shape, network.vocab());
     const std::vector<float> before = state_of(state, state_shape);
-    const Made<float> logits = made<float>({T, B, static_cast<std::size_t>(model.vocab())});
+    const std::size_t rows = wanted == Logits::all ? T : wanted == Logits::last && T > 0 ? 1 : 0;
+    const Made<float> logits = made<float>({rows, B, static_cast<std::size_t>(network.vocab())});
     const Made<float> after = made<float>(state_shape);
-    const Made<float> compute = made<float>({T, B, static_cast<std::size_t>(model.layers())});
+    const Made<float> compute = made<float>({T, B, static_cast<std::size_t>(network.layers())});
     {
         Interruptions pause(check);
         const nb::gil_scoped_release free;
-        model.run(ids.data(), static_cast<int>(T), static_cast<int>(B), before.data(), logits.data(), after.data(),
-                  compute.data(), std::ref(pause));
+        model.run(ids.data(), static_cast<int>(T), static_cast<int>(B), before.data(), wanted, logits.data(),
+                  after.data(), compute.data(), std::ref(pause));
     }
     return nb::make_tuple(logits, after, compute);
-}
-
-nb::tuple generate(Model& model, const Array& prime, const Array& uniforms, const MaybeArray& state, nb::handle check,
-                   double temperature, int top_k, double top_p) {
-    const Shape read = sizes(prime, "prime", "[n] with n above 0", 1, false);
-    const Shape written = sizes(uniforms, "uniforms", "[length] with length above 0", 1, false);
-    const Shape state_shape{static_cast<std::size_t>(model.state_rows()), 1, static_cast<std::size_t>(model.dim())};
-    const std::vector<std::int64_t> ids = checked_tokens(prime, "prime", read, model.vocab());
-    const std::vector<double> places = copied<double>(uniforms, "uniforms", written);
-    for (const double place : places)
-        if (!(place >= 0 && place <= 1)) throw nb::value_error("uniforms must be between 0 and 1");
-    const Sampling sampling(temperature, top_k, top_p);
-    const std::vector<float> before = state_of(state, state_shape);
-    const auto layers = static_cast<std::size_t>(model.layers());
-    const Made<std::int64_t> tokens = made<std::int64_t>(written);
-    const Made<float> m = made<float>({written[0], layers});
-    const Made<double> log_probabilities = made<double>(written);
-    const Made<float> after = made<float>(state_shape);
-    {
-        Interruptions pause(check);
-        const nb::gil_scoped_release free;
-        model.generate(ids.data(), static_cast<int>(read[0]), places.data(), static_cast<int>(written[0]), sampling,
-                       before.data(), {tokens.data(), m.data(), log_probabilities.data(), after.data()},
-                       std::ref(pause));
-    }
-    return nb::make_tuple(tokens, m, log_probabilities, after);
 }
 
 }  // namespace
@@ -340,21 +251,29 @@ NB_MODULE(_native, m) {
         .def("__init__", make_model, "unit"_a, "embedding"_a, "layers"_a, "output_weight"_a, "output_bias"_a,
              nb::kw_only(), "sharpness"_a, "epsilon"_a, "precision"_a = "f32", "threads"_a = 1, "table_bytes"_a = 0,
              "isa"_a = "auto")
-        .def("run", run_model, "tokens"_a, "state"_a = nb::none(), "check"_a = nb::none(),
+        .def("run", run_model, "tokens"_a, "state"_a = nb::none(), "check"_a = nb::none(), "logits"_a = "all",
              "tokens [T, B], state [S, B, D] -> logits [T, B, vocab], state [S, B, D], m [T, B, layers]. "
-             "check: called every few milliseconds; an exception ends the call.")
-        .def("generate", generate, "prime"_a, "uniforms"_a, "state"_a = nb::none(), "check"_a = nb::none(),
-             nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a,
-             "prime [n], uniforms [length], state [S, 1, D] -> tokens [length], m [length, layers], log-probabilities "
-             "[length], "
-             "state, m of the prime except its last token [n - 1, layers].")
+             "check: called every few milliseconds; an exception ends the call. logits: all, last or none.")
+        .def(
+            "session",
+            [](const Model& model, int batch) {
+                if (batch < 1) throw nb::value_error("a session has at least one sequence");
+                const nb::gil_scoped_release free;
+                return std::make_unique<Session>(model.network(), batch);
+            },
+            "batch"_a = 1, "A session of so many sequences, from zero states.")
         .def_prop_ro(
-            "isa", [](const Model& model) { return model.kernels().name; }, "The instruction set in use.")
-        .def_prop_ro("dim", &Model::dim)
-        .def_prop_ro("vocab_size", &Model::vocab)
-        .def_prop_ro("state_rows", &Model::state_rows)
-        .def_prop_ro("weight_bytes", &Model::weight_bytes, "Size of the packed weights.")
-        .def_prop_ro("table_bytes", &Model::table_bytes, "Size of the first layer's table; 0 without one.");
+            "isa", [](const Model& model) { return model.network()->kernels().name; }, "The instruction set in use.")
+        .def_prop_ro("dim", [](const Model& model) { return model.network()->dim(); })
+        .def_prop_ro("vocab_size", [](const Model& model) { return model.network()->vocab(); })
+        .def_prop_ro("state_rows", [](const Model& model) { return model.network()->state_rows(); })
+        .def_prop_ro(
+            "weight_bytes", [](const Model& model) { return model.network()->weight_bytes(); },
+            "Size of the packed weights.")
+        .def_prop_ro(
+            "table_bytes", [](const Model& model) { return model.network()->table_bytes(); },
+            "Size of the first layer's table; 0 without one.");
 
+    bind_session(m);
     bind_training(m);
 }
