@@ -103,14 +103,14 @@ def forks_while_idle(threads: int, count: int) -> int:
 def forks_while_running(threads: int, count: int) -> int:
     runner = large(threads)
     expected = runner.run(tokens())
-    written = list(generate(runner.sequences(1), np.array([1]), 20, Sampling()))
+    written = list(generate(runner, np.array([1]), 20, Sampling()))
 
     def child() -> bool:
         # In a fork of a fork as well, and from another thread of it.
         found = []
         thread = threading.Thread(target=lambda: found.append(runner.run(tokens())))
         thread.start()
-        generated = list(generate(runner.sequences(1), np.array([1]), 20, Sampling()))
+        generated = list(generate(runner, np.array([1]), 20, Sampling()))
         thread.join()
         return (
             same(found[0], expected) and generated == written and forked(lambda: same(runner.run(tokens()), expected))

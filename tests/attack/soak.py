@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/
 from attack.summary import Summary
 from random_models import model
 
+from vcdeploy import _native
+
 PIECE = 7000  # tokens per round: a multiple of 7 and 1000
 GROWTH = 8 << 20  # bytes; one piece of logits is 0.8 MB, so that a leak of one per round shows within ten rounds
 CHUNKS = (1, 7, 1000)
@@ -35,28 +37,29 @@ def soak(precision: str, count: int) -> int:
     """Generate count tokens and return the number of failures."""
     subject = model("vcgru", 32, precision=precision)
     native = subject._model
-    states = [np.zeros((native.state_rows, 1, native.dim), np.float32) for _ in CHUNKS]
+    session, options = native.session(), [_native.Sampling()]
+    first = np.zeros((1, 1), np.int64)
+    session.feed(first)
+    _, state, last = native.run(first)
+    states = [state for _ in CHUNKS]
     random = np.random.default_rng(1)
-    newest, state = np.zeros(1, np.int64), None
     made, failures, warm, most, begin = 0, 0, 0, 0, time.monotonic()
     while made < count:
         size = min(PIECE, count - made)
-        tokens, m, _, state = native.generate(
-            newest, random.random(size), state, None, temperature=1.0, top_k=0, top_p=1.0
-        )
-        read = np.concatenate([newest, tokens[:-1]])[:, None]  # what the generating run has read
-        newest = tokens[-1:]
+        tokens, m, _, _ = session.generate(random.random((size, 1)), options)  # m of the step before each token
+        state = session.save()[0]
         outputs = []
         for number, chunk in enumerate(CHUNKS):
             pieces = []
             for start in range(0, size, chunk):
-                logits, states[number], fractions = native.run(read[start : start + chunk], states[number])
+                logits, states[number], fractions = native.run(tokens[start : start + chunk], states[number])
                 pieces.append((logits, fractions))
             outputs.append([np.concatenate(each) for each in zip(*pieces, strict=True)])
         sound = np.isfinite(state).all() and all(np.array_equal(each, state) for each in states)
         for logits, fractions in outputs:
             sound &= np.isfinite(logits).all() and np.array_equal(logits, outputs[0][0])
-            sound &= np.array_equal(fractions[:, 0], m) and ((m >= 0) & (m <= 1)).all()
+            sound &= np.array_equal(np.concatenate([last, fractions[:-1]]), m) and ((m >= 0) & (m <= 1)).all()
+        last = outputs[0][1][-1:]
         failures += not sound
         made += size
         memory = resident()

@@ -181,8 +181,8 @@ def test_the_mask_is_applied_before_temperature_and_top_p() -> None:
 
     logits, m = np.array([5.0, 0.0, 4.0]), np.zeros(1)
     mask = np.array([False, True, True])
-    assert draw(logits, m, 0.0, Sampling(temperature=0), mask).id == 2
-    assert {draw(logits, m, u, Sampling(1.0, top_p=0.5), mask).id for u in (0.0, 0.5, 0.99)} == {2}
-    assert {draw(logits, m, u, Sampling(1.0, top_p=1.0), mask).id for u in np.linspace(0, 1, 99)} == {1, 2}
+    assert draw(logits, m, 0.0, Sampling(temperature=0), (), mask).id == 2
+    assert {draw(logits, m, u, Sampling(1.0, top_p=0.5), (), mask).id for u in (0.0, 0.5, 0.99)} == {2}
+    assert {draw(logits, m, u, Sampling(1.0, top_p=1.0), (), mask).id for u in np.linspace(0, 1, 99)} == {1, 2}
     # The log-probability is that of the model's own distribution.
-    assert draw(logits, m, 0.0, Sampling(temperature=0), mask).log_probability < np.log(0.5)
+    assert draw(logits, m, 0.0, Sampling(temperature=0), (), mask).log_probability < np.log(0.5)

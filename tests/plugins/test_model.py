@@ -246,14 +246,14 @@ def test_a_draw_has_the_same_bits_in_python(vocab: int, isa: str) -> None:
         uniforms = np.concatenate([[0.0, 1.0], random.random(98)])
         allowed = random.random(vocab) < 0.4
         allowed[random.integers(vocab)] = True
-        for mask in (None, allowed):
+        for choice in (None, allowed):
             session = weights.model(isa=isa).session()
             session.feed(np.zeros((1, 1), np.int64))
-            given = None if mask is None else mask[None].view(np.uint8)
+            given = None if choice is None else choice[None].view(np.uint8)
             tokens, _, log_probabilities, _ = session.generate(uniforms[:, None], [_native.Sampling(**options)], given)
             recent = [0]
             for token, log_probability, uniform in zip(tokens, log_probabilities, uniforms, strict=True):
-                wanted = draw(weights.bias, np.zeros(1), uniform, Sampling(**{"top_p": 1.0, **options}), recent, mask)
+                wanted = draw(weights.bias, np.zeros(1), uniform, Sampling(**{"top_p": 1.0, **options}), recent, choice)
                 assert (token[0], log_probability[0]) == (wanted.id, wanted.log_probability)
                 recent.append(wanted.id)
 

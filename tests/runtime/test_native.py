@@ -15,7 +15,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.reference.scheduler import active
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.sampling import Sampling, Token
-from vcdeploy.runtime.session import RunSequences, Sequences, generate
+from vcdeploy.runtime.session import RunSequences, Sequences, generate, generate_pieces
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
@@ -82,12 +82,12 @@ def test_generate_is_that_of_every_backend(unit: str, settings: dict[str, Any]) 
     checkpoint, reference = trained(unit)
     model = native(checkpoint)
     prime = np.array([3, 1, 4, 1, 5])
-    pieces = list(generate(model.sequences(1), prime, 70, Sampling(**settings)))
+    pieces = list(generate_pieces(model.sequences(1), prime, 70, Sampling(**settings)))
     assert [len(piece) for piece in pieces] == [32, 32, 6]
     made = list(chain.from_iterable(pieces))
 
     def tokens(sequences: Sequences, length: int) -> list[Token]:
-        return list(chain.from_iterable(generate(sequences, prime, length, Sampling(**settings))))
+        return list(chain.from_iterable(generate_pieces(sequences, prime, length, Sampling(**settings))))
 
     assert tokens(RunSequences(model, 1), 70) == made
     assert [token.id for token in tokens(reference.sequences(1), 70)] == [token.id for token in made]
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(VcdeployError, match="tokens holds 10, but the ids here are 0 to 9"):
         model.run(np.array([[10]]))
     with pytest.raises(VcdeployError, match="has read nothing to go on from"):
-        list(generate(model.sequences(1), np.array([], np.int64), 3, Sampling()))
+        list(generate(model, np.array([], np.int64), 3, Sampling()))
     with pytest.raises(VcdeployError, match="top_p"):
         Sampling(top_p=2.0)
 

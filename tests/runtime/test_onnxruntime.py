@@ -20,7 +20,8 @@ from vcdeploy.format.checksum import seal
 from vcdeploy.runtime import load
 from vcdeploy.runtime import onnxruntime as onnxruntime_backend
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
-from vcdeploy.runtime.sampling import Sampling, generate
+from vcdeploy.runtime.sampling import Sampling
+from vcdeploy.runtime.session import generate
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint

@@ -1,6 +1,5 @@
 """Sampling from logits, on the PyTorch backend."""
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from small_models import model as small_model
 from small_models import scheduled
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.sampling import Sampling, Token, choose, without_stop
+from vcdeploy.runtime.sampling import Sampling, choose
 from vcdeploy.runtime.session import generate
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import UNITS
@@ -49,7 +48,7 @@ def test_generate_is_the_same_step_by_step_and_at_once(unit: str, vocab: Vocabul
     torch.manual_seed(0)
     model = TorchModel(scheduled(LanguageModel(unit, len(vocab), 12)).double(), vocab)
     prime = np.array([1, 0, 1, 1, 0])
-    made = list(chain.from_iterable(generate(model.sequences(1), prime, 30, Sampling(temperature=0))))
+    made = list(generate(model, prime, 30, Sampling(temperature=0)))
     ids = [token.id for token in made]
     whole = np.array([*prime, *ids])
     logits, state, m = model.run(whole[:, None])
@@ -62,7 +61,7 @@ def test_the_seed_decides() -> None:
     torch.manual_seed(0)
     model = TorchModel(scheduled(LanguageModel("vcgru", 7, 12)), Vocabulary("\n abcde"))
     prime = np.array([1])
-    one, same, other = (list(generate(model.sequences(1), prime, 40, Sampling(seed=seed))) for seed in (3, 3, 4))
+    one, same, other = (list(generate(model, prime, 40, Sampling(seed=seed))) for seed in (3, 3, 4))
     assert one == same
     assert one != other
 

@@ -48,7 +48,7 @@ SENTENCE_ENDS = ".!?"
               help="Sample from the symbols at least P times as likely as the most likely one; 0 for all.")  # fmt: skip
 @click.option("--repetition-penalty", type=click.FloatRange(0, min_open=True), default=Sampling.repetition_penalty,
               show_default=True,
-              help=f"Make the symbols of the last {Sampling.repetition_window} less likely; 1 for no penalty.")  # fmt: skip
+              help=f"Make the last {Sampling.repetition_window} symbols less likely; 1 for no penalty.")  # fmt: skip
 @click.option("--stop", multiple=True,
               help="End the sample before this text; for several texts, give the option several times.")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, show_default=True,
@@ -112,9 +112,7 @@ def sample(
     vocab = loaded.vocab
     _check_suffix(output, vocab, format_)
     text = _read_prime(prime_file, vocab) if prime_file is not None else prime or ""
-    settings = Sampling(
-        temperature, top_k, top_p, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop
-    )
+    settings = Sampling(temperature, top_k, top_p, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop)
     tally = Tally()
     if vocab.kind == "music":
         chosen = format_ or SUFFIXES.get(output.suffix.lower() if output else "", "abc")

@@ -301,7 +301,8 @@ def _run(console: Console, trainer: "Trainer") -> None:
 
 
 def _conclude(console: Console, trainer: "Trainer", sample_length: int) -> None:
-    from vcdeploy.runtime.sampling import Sampling, generate
+    from vcdeploy.runtime.sampling import Sampling
+    from vcdeploy.runtime.session import generate
     from vcdeploy.runtime.torch import TorchModel
     from vcdeploy.training import checkpoint
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.gpu import cuda, plan, plugin_files
+from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.saved import Past
 from vcdeploy.runtime.session import RunSequences, Sequences
-from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.sources import CheckpointSource, Source
 from vcdeploy.spec import UNITS, is_variable
 
@@ -348,7 +348,8 @@ class GpuSequences(RunSequences):
     def _read(self, rows: list[int], tokens: NDArray[np.int64], check: Check | None, ahead: int = 0) -> None:
         if len(rows) < len(self._states):
             self._leave()
-            return super()._read(rows, tokens, check, ahead)
+            super()._read(rows, tokens, check, ahead)
+            return
         if self._reading is None:
             self._reading = Reading(len(rows), self._state())
         if check is not None:

@@ -17,7 +17,7 @@ from vcdeploy.runtime.backends import BACKENDS, CHOICES, Arrays, Backend, Interr
 from vcdeploy.runtime.limits import Check, Event, check_of, run_in_pieces
 from vcdeploy.runtime.sampling import Allowed, Sampling, Token, without_stop
 from vcdeploy.runtime.saved import Layout, model_digest
-from vcdeploy.runtime.session import Session, array_of, check_ids, generate, settled
+from vcdeploy.runtime.session import Session, array_of, check_ids, generate_pieces, settled
 from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import MOST_THREADS, PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
@@ -214,9 +214,8 @@ class Model:
         ids = given.astype(np.int64).reshape(-1)
         check_ids(ids, self.vocab, self.name)
         check = check_of(timeout, cancel)
-        pieces = generate(self.runner.sequences(1), ids, length, sampling, allowed, check)
+        pieces = generate_pieces(self.runner.sequences(1), ids, length, sampling, allowed, check)
         return without_stop(pieces, sampling) if sampling.stop else pieces
-
 
 
 def load(

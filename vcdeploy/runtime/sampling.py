@@ -32,8 +32,8 @@ class Sampling:
         top_p: Nucleus sampling: the smallest set of symbols whose probabilities sum to p; 1 for all.
         seed: Of the random numbers.
         min_p: Sample from the symbols at least min_p times as likely as the most likely one; 0 for all.
-        repetition_penalty: Makes the symbols of the last tokens less likely: their logits are divided by it if positive,
-            multiplied if negative; 1 for none.
+        repetition_penalty: Makes the symbols of the last tokens less likely: their logits are divided by it if
+            positive, and multiplied if negative; 1 for none.
         repetition_window: How many of the last tokens that looks at, the prime included.
         stop: Strings, or sequences of ids: generation ends once what was generated ends with one of them.
     """

@@ -114,7 +114,7 @@ def _parts(body: bytes, layout: Layout, counts: Any) -> tuple[dict[str, NDArray[
     for read, generated, drawn, length in counts:
         history = np.frombuffer(body, "<i8", length, at)
         at += history.nbytes
-        if length and not (0 <= history.min() and history.max() < layout.vocab):
+        if length and not (history.min() >= 0 and history.max() < layout.vocab):
             raise VcdeployError("the saved session can't be read: a token is outside the vocabulary")
         pasts.append(Past(read, generated, drawn, history.tolist()))
     arrays = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,9 +27,14 @@ class Sequences(Protocol):
     at_once: tokens to generate per call when streaming. logits [B, vocab] and m [B, layers] are written in place.
     """
 
-    at_once: int
-    logits: NDArray[Any] | None
-    m: NDArray[Any] | None
+    @property
+    def at_once(self) -> int: ...
+
+    @property
+    def logits(self) -> NDArray[Any] | None: ...
+
+    @property
+    def m(self) -> NDArray[Any] | None: ...
 
     def step(self, tokens: object) -> bool:
         """Read a token of each sequence and compute logits; False if `tokens` has no form this takes quickly."""
@@ -155,7 +161,7 @@ class RunSequences:
                 del self._pending[n]
 
     def _read(self, rows: list[int], tokens: NDArray[np.int64], check: Check | None, ahead: int = 0) -> None:
-        """Run tokens [T, rows]. Sequences at different places run apart. ahead: tokens of the past that are not read yet."""
+        """Run tokens [T, rows]; sequences at different places run apart. ahead: how many the past has of them."""
         places: dict[int, list[int]] = {}
         for i, n in enumerate(rows):
             places.setdefault(self._pasts[n].read - ahead, []).append(i)
@@ -194,7 +200,18 @@ class PythonLoop:
         return RunSequences(self, batch)
 
 
-def generate(
+class Generating(Protocol):
+    """Any backend."""
+
+    def sequences(self, batch: int) -> Sequences: ...
+
+
+def generate(model: Generating, prime: NDArray[np.int64], length: int, sampling: Sampling) -> Iterator[Token]:
+    """Generate tokens after the prime with any backend."""
+    return chain.from_iterable(generate_pieces(model.sequences(1), prime, length, sampling))
+
+
+def generate_pieces(
     sequences: Sequences,
     prime: NDArray[np.int64],
     length: int,
