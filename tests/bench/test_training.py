@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vcdeploy.bench import training
+from vcdeploy.spec import VARIABLE_UNITS
 
 SMALL = ("--dim", "24", "--steps", "6", "--batch", "5", "--rounds", "2")
 
@@ -19,7 +20,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm"])
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_figures_follow_from_the_rounds(unit: str, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     result = bench(*SMALL, "--unit", unit, "--m", "0.25:0.75", "--json", str(file))

@@ -15,6 +15,7 @@ import vcdeploy
 from vcdeploy import cli
 from vcdeploy.errors import VcdeployError
 from vcdeploy.gpu import plugin_build, plugin_files
+from vcdeploy.spec import TENSORRT_PRECISIONS
 
 FILES = {"model.onnx", "model-tensorrt.onnx", "manifest.json", "samples.npz", "report.json"}
 ENGINE = {"libvcdeploy_tensorrt.so", "model.plan", "timing.cache"}
@@ -55,7 +56,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_build, "build", refuse)
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("precision", TENSORRT_PRECISIONS)
 def test_with_a_gpu(precision: str, source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in.install(monkeypatch, tmp_path)
     result = run(source.parent, "--trt", "--precision", precision, "--steps", "1:2:30", "--batch", "1:2:4")

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from vcdeploy.export import build
 from vcdeploy.format.bucketed import bucket_sizes
 from vcdeploy.reference.scheduler import active
+from vcdeploy.spec import VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
-UNITS = ["vcrnn", "vcgru", "vclstm"]
 DIM, SHARPNESS = 300, 1.0
 
 
@@ -43,7 +43,7 @@ def test_sizes(dim: int, wanted: list[int]) -> None:
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
 @pytest.mark.parametrize("m", [0.01, 0.3, 0.4, 0.6, 0.97])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_numbers_of_pytorch_in_every_bucket(unit: str, m: float, runtime: str, make_checkpoint: MakeCheckpoint) -> None:
     checkpoint = with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), m)
     model = build(checkpoint, bucketed=True)
@@ -63,7 +63,7 @@ def test_numbers_of_pytorch_in_every_bucket(unit: str, m: float, runtime: str, m
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
 @pytest.mark.parametrize(("m", "covered"), [(0.2, 128), (0.6, 256)])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_weights_past_the_bucket_are_not_read(
     unit: str, m: float, covered: int, runtime: str, make_checkpoint: MakeCheckpoint
 ) -> None:
@@ -82,7 +82,7 @@ def test_weights_past_the_bucket_are_not_read(
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_nan_stays_in_its_sequence(unit: str, runtime: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(with_m(make_checkpoint(unit, DIM, 2, SHARPNESS), 0.2), bucketed=True)
     tokens, state = inputs(unit, 3, 2)

@@ -16,11 +16,9 @@ from vcdeploy.export import build
 from vcdeploy.format import checksum
 from vcdeploy.format.functions import check
 from vcdeploy.format.graph import newest_opset
-from vcdeploy.spec import UNITS
+from vcdeploy.spec import DENSE_UNITS, UNITS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 
-VARIABLE = ["vcrnn", "vcgru", "vclstm"]
-DENSE = ["rnn", "gru-reset-first", "gru", "lstm"]
 MakeCheckpoint = Callable[..., Checkpoint]
 
 
@@ -36,7 +34,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {each.name: helper.get_attribute_value(each) for each in node.attribute}
 
 
-@pytest.mark.parametrize("unit", [*VARIABLE, *DENSE])
+@pytest.mark.parametrize("unit", [*VARIABLE_UNITS, *DENSE_UNITS])
 def test_inputs_and_outputs(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(make_checkpoint(unit, dim=12, layers=3))
     rows = 6 if unit.endswith("lstm") else 3
@@ -49,7 +47,7 @@ def test_inputs_and_outputs(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     }
 
 
-@pytest.mark.parametrize("unit", VARIABLE)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_one_op_per_layer_with_its_function(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(make_checkpoint(unit, dim=12, layers=2, sharpness=0.3))
     ops = [node for node in model.graph.node if node.domain == "vcdeploy"]
@@ -92,7 +90,7 @@ def test_metadata(make_checkpoint: MakeCheckpoint) -> None:
     assert model.producer_name == "vcdeploy"
 
 
-@pytest.mark.parametrize("unit", DENSE)
+@pytest.mark.parametrize("unit", DENSE_UNITS)
 def test_dense_units_use_onnx_ops(unit: str, make_checkpoint: MakeCheckpoint) -> None:
     model = build(make_checkpoint(unit, dim=12, layers=2))
     nodes = [node for node in model.graph.node if node.op_type == UNITS[unit].op]
@@ -105,7 +103,7 @@ def test_dense_units_use_onnx_ops(unit: str, make_checkpoint: MakeCheckpoint) ->
 @pytest.mark.parametrize("runtime", ["onnxruntime", "evaluator"])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3)])
 @pytest.mark.parametrize("dim", [1, 7, 40])
-@pytest.mark.parametrize("unit", [*VARIABLE, *DENSE])
+@pytest.mark.parametrize("unit", [*VARIABLE_UNITS, *DENSE_UNITS])
 def test_numbers_of_pytorch(
     unit: str, dim: int, shape: tuple[int, int], runtime: str, make_checkpoint: MakeCheckpoint
 ) -> None:
@@ -140,7 +138,7 @@ def test_every_opset_passes_the_checks(unit: str, opset: int, make_checkpoint: M
 
 
 def test_every_unit_is_either_exported_or_refused(make_checkpoint: MakeCheckpoint) -> None:
-    assert {*VARIABLE, *DENSE, "crnn"} == set(UNITS)
+    assert {*VARIABLE_UNITS, *DENSE_UNITS, "crnn"} == set(UNITS)
     with pytest.raises(VcdeployError, match="crnn is a training-only baseline and cannot be exported"):
         build(make_checkpoint("crnn", layers=1))
 

@@ -17,11 +17,10 @@ from vcdeploy.export import build, parity
 from vcdeploy.export.parity import Report, check_export
 from vcdeploy.format.checksum import seal
 from vcdeploy.runtime import backends
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
-VARIABLE = ["vcrnn", "vcgru", "vclstm"]
-DENSE = ["rnn", "gru-reset-first", "gru", "lstm"]
 
 
 def checked(model: ModelProto, checkpoint: Checkpoint) -> Report:
@@ -32,9 +31,9 @@ def too_far(report: Report) -> set[str]:
     return {each.output for each in report.differences if not each.within}
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("dim", [7, 40])
-@pytest.mark.parametrize("unit", [*VARIABLE, *DENSE])
+@pytest.mark.parametrize("unit", [*VARIABLE_UNITS, *DENSE_UNITS])
 def test_right_files_pass(unit: str, dim: int, precision: str, make_checkpoint: MakeCheckpoint) -> None:
     checkpoint = make_checkpoint(unit, dim)
     report = checked(build(checkpoint, precision=precision), checkpoint)
@@ -49,7 +48,7 @@ def test_right_files_pass(unit: str, dim: int, precision: str, make_checkpoint: 
 
 @pytest.mark.parametrize(("dim", "sharpness"), [(1, 1.0), (64, 0.1), (300, 1.0), (300, 0.2)])
 @pytest.mark.parametrize("bucketed", [False, True])
-@pytest.mark.parametrize("unit", VARIABLE)
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_right_files_pass_at_other_sizes(
     unit: str, bucketed: bool, dim: int, sharpness: float, make_checkpoint: MakeCheckpoint
 ) -> None:
@@ -159,7 +158,7 @@ def native_name() -> str:
 
 
 @pytest.mark.parametrize("bucketed", [False, True])
-@pytest.mark.parametrize("unit", [*VARIABLE, "gru"])
+@pytest.mark.parametrize("unit", [*VARIABLE_UNITS, "gru"])
 def test_every_installed_runtime_is_in_the_report(unit: str, bucketed: bool, make_checkpoint: MakeCheckpoint) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     checkpoint = make_checkpoint(unit)
@@ -169,8 +168,8 @@ def test_every_installed_runtime_is_in_the_report(unit: str, bucketed: bool, mak
     stock = f"ONNX Runtime {onnxruntime.__version__}"
     wanted = {f"onnx evaluator {onnx.__version__}"}
     wanted |= {stock} if bucketed or unit == "gru" else {f"{stock}, function body"}
-    wanted |= {native_name()} if unit in VARIABLE else set()
-    wanted |= {f"{stock}, custom op"} if unit in VARIABLE and not bucketed else set()
+    wanted |= {native_name()} if unit in VARIABLE_UNITS else set()
+    wanted |= {f"{stock}, custom op"} if unit in VARIABLE_UNITS and not bucketed else set()
     assert {each.runtime for each in report.differences} == wanted
     assert not report.left_out
 

@@ -24,7 +24,7 @@ from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sources import network_of
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.spec import INT8_LEVELS
+from vcdeploy.spec import INT8_LEVELS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 
 native = pytest.importorskip("vcdeploy._native")
@@ -77,7 +77,7 @@ def inputs(checkpoint: Checkpoint) -> tuple[NDArray[np.int64], NDArray[np.float3
     ("dim", "layers", "sharpness", "bucketed"),
     [(1, 1, 1.0, False), (7, 2, 1.0, False), (97, 2, 0.1, False), (300, 1, 1.0, False), (300, 1, 0.05, True)],
 )
-@pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm"])
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_every_backend_has_the_same_bits(
     unit: str, dim: int, layers: int, sharpness: float, bucketed: bool, make_checkpoint: MakeCheckpoint
 ) -> None:

@@ -17,9 +17,9 @@ from plugins.bounds import ACTIVATION, check_steps
 from torch import Tensor
 
 from vcdeploy import _native
+from vcdeploy.spec import PRECISIONS
 
 ISAS = _native.instruction_sets()
-PRECISIONS = ("f32", "f16", "bf16", "int8")
 
 
 def arrays(tensors: list[Tensor]) -> list[NDArray[np.float32]]:

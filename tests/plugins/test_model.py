@@ -17,10 +17,9 @@ from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.reference.scheduler import mask
 from vcdeploy.runtime.sampling import Sampling, choose, draw
-from vcdeploy.spec import UNITS
+from vcdeploy.spec import PRECISIONS, UNITS
 
 ISAS = _native.instruction_sets()
-PRECISIONS = ("f32", "f16", "bf16", "int8")
 AMPLE = 2**30
 
 

@@ -19,9 +19,9 @@ from vcdeploy import _native
 from vcdeploy.export import attach_functions
 from vcdeploy.format.functions import op_inputs
 from vcdeploy.reference.scheduler import mask, update_fraction
+from vcdeploy.spec import PRECISIONS
 
 onnxruntime = pytest.importorskip("onnxruntime")
-PRECISIONS = ("f32", "f16", "bf16", "int8")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from small_models import scheduled
 
 from vcdeploy.export import build
 from vcdeploy.runtime import backends
+from vcdeploy.spec import PRECISIONS
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
@@ -51,7 +52,7 @@ def write(path: Path, dim: int, precision: str, layers: int = 1) -> Path:
     return path
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_load_takes_at_most_two_and_a_half_times_the_packed_weights(precision: str, tmp_path: Path) -> None:
     if (fault := backends.native_fault()) is not None:
         pytest.skip(f"needs the native module: {fault}")

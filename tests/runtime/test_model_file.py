@@ -13,10 +13,11 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.format import checksum, reader
 from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.spec import PRECISIONS
 
 
 @pytest.mark.parametrize("unit", ["vclstm", "gru"])
-@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_numbers_are_those_onnx_reads(unit: str, precision: str) -> None:
     model = exported(unit, precision)
     content = model.SerializeToString()
@@ -30,7 +31,7 @@ def test_the_numbers_are_those_onnx_reads(unit: str, precision: str) -> None:
     assert read.metadata == {each.key: each.value for each in model.metadata_props if each.key != checksum.KEY}
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_packing_from_the_stored_bytes_is_packing_from_floats(precision: str) -> None:
     """Bit for bit: rows are widened one by one to the same values."""
     if (fault := native_fault()) is not None:

@@ -18,6 +18,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.export import assemble, bundle
 from vcdeploy.gpu import cuda, tensorrt_bundle
 from vcdeploy.gpu.tensorrt import TensorRtModel
+from vcdeploy.spec import TENSORRT_PRECISIONS
 
 Make = Callable[..., Path]
 
@@ -58,7 +59,7 @@ def make(gpu: stand_in.Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm", "gru", "lstm"])
-@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("precision", TENSORRT_PRECISIONS)
 def test_it_runs_what_the_other_backends_run(unit: str, precision: str, make: Make) -> None:
     folder = make(unit, precision)
     model, other = vcdeploy.load(folder, "tensorrt"), vcdeploy.load(folder)
