@@ -21,7 +21,10 @@ from vcdeploy.training.config import TrainConfig
         ({"budget": 0.5, "weight": 0.1}, "--budget adjusts the weight itself"),
         ({"budget": 0.5, "setting": "entropy"}, "--budget adjusts the weight itself"),
         ({"above_only": True}, "--above-only has no effect without a fixed weight"),
-        ({"lr": float("nan")}, "--lr must be above 0, not nan"),
+        ({"lr": float("nan")}, "--lr must be a finite number, not nan"),
+        ({"epochs": float("inf")}, "--epochs must be a finite number, not inf"),
+        ({"sharpness_end": float("inf")}, "--sharpness-end must be a finite number, not inf"),
+        ({"epochs": 1e300}, "--epochs must be above 0 and at most 1000000, not 1e\\+300"),
     ],
 )
 def test_wrong_settings_name_their_option(wrong: dict[str, object], message: str) -> None:

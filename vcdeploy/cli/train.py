@@ -106,7 +106,8 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
     type=click.Path(path_type=Path),
     help="Continue the run in this folder (or from this checkpoint), with the same result as without the interruption.",
 )
-@click.option("--sample", "sample_length", default=400, show_default=True, help="Symbols to sample at the end.")
+@click.option("--sample", "sample_length", type=click.IntRange(0, 10_000), default=400, show_default=True,
+              help="Symbols to sample at the end.")  # fmt: skip
 @click.pass_context
 def train(
     ctx: click.Context,

@@ -1,12 +1,13 @@
 """Configuration of a training run. It validates itself, with messages that name the options."""
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.spec import MOST_DIMENSIONS, UNITS
 
-MOST_LAYERS = 64
+MOST_LAYERS, MOST_EPOCHS = 64, 1_000_000
 RENAMED = {"initial_share": "initial_m"}  # setting names in checkpoints of version 0.1
 
 
@@ -52,6 +53,9 @@ class TrainConfig:
     save_every: int = 1000
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise BadValue(f"--{name.replace('_', '-')} must be a finite number, not {value}")
         rules = [
             (self.kind in (None, "text", "bits", "music"), "--kind", "text, bits or music"),
             (self.buffer in (0, 8, 24), "--buffer", "0, 8 or 24"),
@@ -79,7 +83,7 @@ class TrainConfig:
                 "--sharpness-every",
                 "at least 1 step",
             ),
-            (self.epochs > 0, "--epochs", "above 0"),
+            (0 < self.epochs <= MOST_EPOCHS, "--epochs", f"above 0 and at most {MOST_EPOCHS}"),
             (self.batch >= 1, "--batch", "at least 1"),
             (self.bptt >= 1, "--bptt", "at least 1"),
             (self.restart >= 1, "--restart", "at least 1"),

@@ -192,7 +192,7 @@ class Trainer:
         times, more = DIVERGED
         if loss > times * self.lowest + more:
             raise VcdeployError(
-                f"training diverged: the loss was {self.lowest:.3f} and is {loss:.3f} at step {self.step} (epoch "
+                f"training diverged: the loss was {self.lowest:.3f} and is {loss:.4g} at step {self.step} (epoch "
                 f"{self.epoch:.2f}). Start again with a lower --lr (it peaks at {self.config.peak_lr:.2g}) or "
                 f"--sharpness-end ({self.config.sharpness_end:g}). Earlier checkpoints are kept in {self.folder}"
             )
