@@ -33,6 +33,7 @@ def test_short_runs_reach_full_sharpness_too(epochs: float, interval: int) -> No
 def test_a_sharpness_that_does_not_grow_has_an_interval_too() -> None:
     assert growth_interval(70, 700, 0.5, 0.0, 1.0) == 70
     assert growth_interval(70, 700, 0.5, 0.1, 0.5) == 70
+    assert growth_interval(70, 700, 0.5, 1e-10, 1e308) == 1  # more growths than steps
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])

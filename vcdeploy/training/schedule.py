@@ -22,5 +22,5 @@ def sharpness(step: int, every: int, start: float, growth: float, end: float) ->
 
 def growth_interval(epoch: int, total: int, start: float, growth: float, end: float) -> int:
     """Steps per growth: one epoch; fewer in short runs, so that at least a tenth of the run has the final sharpness."""
-    times = math.ceil(round((end - start) / growth, 6)) if growth else 0
+    times = math.ceil(round(min((end - start) / growth, total), 6)) if growth else 0
     return max(1, min(epoch, int(0.9 * total / times))) if times else epoch
