@@ -66,7 +66,11 @@ def test_the_seed_decides() -> None:
     assert one != other
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temperature": -1.0}, {"temperature": "1"}, {"temperature": float("nan")}, {"top_k": -1}, {"top_k": 10**30},
+     {"top_k": 1.5}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_p": None}, {"seed": "x"}, {"seed": -1}],
+)  # fmt: skip
 def test_wrong_settings_are_named(wrong: dict[str, Any]) -> None:
     model = small_model()
     with pytest.raises(VcdeployError, match=next(iter(wrong))):

@@ -1,6 +1,7 @@
 """Sampling symbols from logits. Uses arrays only, no framework and no vocabulary."""
 
 import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from vcdeploy.errors import BadValue, VcdeployError
 # Takes all ids so far, the prime included, and returns the mask [vocab] of the symbols that may follow.
 Allowed = Callable[[Sequence[int]], NDArray[np.bool_]]
 
+MOST_TOP_K = 2**31 - 1
 MOST_HISTORY = 1024  # tokens a sequence remembers: the largest window, and length of a stop string
 
 
@@ -50,19 +52,24 @@ class Sampling:
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         object.__setattr__(self, "stop", tuple(each if isinstance(each, str) else tuple(each) for each in stop))
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            if not isinstance(getattr(self, name), numbers.Real):
+                raise BadValue(f"{name} must be a number, not {getattr(self, name)!r}")
+        for name in ("top_k", "repetition_window", "seed"):
+            if not isinstance(getattr(self, name), numbers.Integral):
+                raise BadValue(f"{name} must be a whole number, not {getattr(self, name)!r}")
         for name, fits, range_ in (
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
-            ("top_k", self.top_k >= 0, "0 or more"),
+            ("top_k", 0 <= self.top_k <= MOST_TOP_K, f"from 0 to {MOST_TOP_K}"),
             ("top_p", 0 < self.top_p <= 1, "above 0 up to 1"),
             ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
             ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
             ("repetition_window", 1 <= self.repetition_window <= MOST_HISTORY, f"from 1 to {MOST_HISTORY}"),
+            ("seed", self.seed >= 0, "0 or more"),
             ("stop", all(1 <= len(each) <= MOST_HISTORY for each in self.stop), f"1 to {MOST_HISTORY} symbols each"),
         ):
             if not fits:
                 raise BadValue(f"{name} must be {range_}, not {getattr(self, name)}")
-        if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise BadValue(f"seed must be a whole number, 0 or more, not {self.seed!r}")
 
     def ends(self, generated: Sequence[int]) -> int:
         """Length of the longest stop sequence that `generated` ends with; 0 if none."""
