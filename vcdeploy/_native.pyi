@@ -205,7 +205,7 @@ class Session:
         """uniforms [length, B], options of each -> tokens [length, B], m, log-probabilities [length, B], lengths [B].
 
         m [length, B, layers] is that of the step a token was sampled from. The log-probability is the model's own,
-        before all options. A sequence has fewer tokens if it reaches a stop sequence; what is after them is undefined.
+        before all options. A sequence has fewer tokens if it reaches a stop sequence; 0 is after them.
         allowed [B, vocab]: the symbols to choose from. check: as for Model.run.
         """
 

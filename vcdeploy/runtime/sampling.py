@@ -47,7 +47,7 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     repetition_window: int = 64
-    stop: tuple[str | tuple[int, ...], ...] = ()
+    stop: str | Sequence[str | Sequence[int]] = ()
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop

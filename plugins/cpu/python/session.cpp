@@ -112,6 +112,9 @@ nb::tuple generate(Session& session, const Array& uniforms, const std::vector<Sa
     const Made<std::int64_t> tokens = made<std::int64_t>(written), lengths = made<std::int64_t>({batch});
     const Made<float> m = made<float>({written[0], batch, size(session.network().layers())});
     const Made<double> log_probabilities = made<double>(written);
+    std::fill_n(tokens.data(), tokens.size(), 0);  // the rest of a sequence that a stop sequence ends
+    std::fill_n(m.data(), m.size(), 0.0f);
+    std::fill_n(log_probabilities.data(), log_probabilities.size(), 0.0);
     const Generation generation{
         sampling.data(), places.data(), static_cast<int>(written[0]), mask.empty() ? nullptr : mask.data(),
         tokens.data(),   m.data(),      log_probabilities.data(),     lengths.data()};
