@@ -49,9 +49,15 @@ def test_a_timeout_ends_run_and_generate(model: Model) -> None:
     ):
         with pytest.raises(TimedOut, match=r"longer than its timeout of 0\.05 s"):
             call()
-    for wrong in (0, -1, math.nan):
+    wrong: Any
+    for wrong in (0, -1, math.nan, "1"):
         with pytest.raises(VcdeployError, match="timeout must be above 0"):
             model.run(tokens, timeout=wrong)
+    wrong = "an event"
+    with pytest.raises(VcdeployError, match=r"cancel must be a threading\.Event"):
+        model.run(tokens, cancel=wrong)
+    with pytest.raises(VcdeployError, match="allowed must be a function"):
+        model.generate([1], 1, allowed=wrong)
 
 
 def test_an_event_cancels_run_and_generate(model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -27,8 +28,10 @@ def check_of(timeout: float | None, cancel: Event | None) -> Check | None:
     """A check for a call that begins now; None if it has no limit."""
     if timeout is None and cancel is None:
         return None
-    if timeout is not None and not timeout > 0:
-        raise VcdeployError(f"timeout must be above 0 seconds, or None for no limit, not {timeout}")
+    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
+        raise VcdeployError(f"timeout must be above 0 seconds, or None for no limit, not {timeout!r}")
+    if cancel is not None and not hasattr(cancel, "is_set"):
+        raise VcdeployError(f"cancel must be a threading.Event, or have its is_set, not {type(cancel).__name__}")
     end = None if timeout is None else time.monotonic() + timeout
 
     def check() -> None:

@@ -211,6 +211,8 @@ class Model:
             raise VcdeployError(f"length must be 0 or more, not {length}")
         if not np.issubdtype(given.dtype, np.integer):
             raise VcdeployError(f"the prime must be integers, the ids of model.vocab.encode, not {given.dtype}")
+        if allowed is not None and not callable(allowed):
+            raise VcdeployError(f"allowed must be a function of the ids so far, not {type(allowed).__name__}")
         ids = given.astype(np.int64).reshape(-1)
         check_ids(ids, self.vocab, self.name)
         check = check_of(timeout, cancel)

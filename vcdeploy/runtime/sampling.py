@@ -69,7 +69,7 @@ class Sampling:
             ("stop", all(1 <= len(each) <= MOST_HISTORY for each in self.stop), f"1 to {MOST_HISTORY} symbols each"),
         ):
             if not fits:
-                raise BadValue(f"{name} must be {range_}, not {getattr(self, name)}")
+                raise BadValue(f"{name} must be {range_}, not {getattr(self, name)!s:.80}")
 
     def ends(self, generated: Sequence[int]) -> int:
         """Length of the longest stop sequence that `generated` ends with; 0 if none."""
