@@ -16,7 +16,7 @@ from rich.table import Table
 
 from vcdeploy.bench import full
 from vcdeploy.errors import VcdeployError
-from vcdeploy.spec import is_variable
+from vcdeploy.spec import UNITS
 
 THRESHOLD = 0.10
 SAME_MACHINE = ("processor", "system", "cores", "caches")
@@ -144,7 +144,7 @@ def _place(
     else:
         synthetic = model["source"] == "random weights"
         source = f"{model['unit']}-{model['dim']}" if synthetic else model["source"]
-    variable = is_variable(engine["unit"])
+    variable = UNITS[engine["unit"]].variable
     return Place(
         name, source, "–".join(f"{each:g}" for each in dict.fromkeys(m_range)) if m_range and variable else "",
         1 if scenario == "generate" else settings["batch"], settings["threads"],

@@ -16,7 +16,7 @@ from vcdeploy.gpu import plugin_files
 from vcdeploy.runtime import backends, sources
 from vcdeploy.runtime import load as load_model
 from vcdeploy.runtime.model import Model
-from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS, is_variable
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS
 
 # The runtimes that dense units are measured in, with their display names.
 RUNTIMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO", "jax": "JAX"}
@@ -52,7 +52,7 @@ class Engine:
 
     @property
     def variable(self) -> bool:
-        return is_variable(self.unit)
+        return UNITS[self.unit].variable
 
     def refuses(self, scenario: str) -> str | None:
         """Why a scenario is not measured; None if it is."""

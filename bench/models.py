@@ -15,7 +15,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.export import assemble
 from vcdeploy.format.reader import Stored
 from vcdeploy.runtime import load, sources
-from vcdeploy.spec import UNITS, VARIABLE_UNITS, is_variable
+from vcdeploy.spec import UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 SYMBOLS = string.ascii_letters[:50]
@@ -72,9 +72,9 @@ def _random_parameters(config: dict[str, Any], vocab: int, seed: int) -> dict[st
         "embedding.weight": (vocab, dim), "output.weight": (vocab, dim), "output.bias": (vocab,),
     }  # fmt: skip
     for index in range(config["layers"]):
-        matrices = ("U", "V") if is_variable(config["unit"]) else ("weight_hh_l0", "weight_ih_l0")
+        matrices = ("U", "V") if UNITS[config["unit"]].variable else ("weight_hh_l0", "weight_ih_l0")
         shapes |= {f"unit.layers.{index}.{name}": (gates * dim, dim) for name in matrices}
-        if is_variable(config["unit"]):
+        if UNITS[config["unit"]].variable:
             shapes |= {f"unit.layers.{index}.{name}": (size,) for name, size in (("u", dim), ("v", dim), ("b", 1))}
     bound = dim**-0.5
     return {name: random.uniform(-bound, bound, shape).astype(np.float32) for name, shape in shapes.items()}

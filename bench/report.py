@@ -12,7 +12,7 @@ from rich.table import Table
 from vcdeploy.bench import machine
 from vcdeploy.bench.interleave import Chunk, Record
 from vcdeploy.bench.scenarios import COLD, SCENARIOS
-from vcdeploy.spec import is_variable
+from vcdeploy.spec import UNITS
 
 MEMORY_BOUND = 0.6  # fraction of the measured bandwidth from which reading the weights takes most of the time
 AGAIN = 1.1  # a visit reproduces the fastest one if it takes at most this many times as long
@@ -195,7 +195,7 @@ def _table(document: dict[str, Any], name: str) -> Table:
             table.add_row(engine["name"], *["–"] * (len(times) + len(on_gpu) + 10), "not measured")
             continue
         ratios = found["ratio_to"]
-        spread = f" ± {found['m']['spread']:.2f}" if is_variable(engine["unit"]) else ""
+        spread = f" ± {found['m']['spread']:.2f}" if UNITS[engine["unit"]].variable else ""
         table.add_row(
             engine["name"],
             *(f"{found[key]:.1f}" for key in ("p50", "p90", "p99")),

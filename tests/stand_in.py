@@ -23,7 +23,7 @@ import pytest
 
 from vcdeploy.format import metadata, reader
 from vcdeploy.gpu import plugin_files
-from vcdeploy.spec import is_variable
+from vcdeploy.spec import UNITS
 
 # --- CUDA -------------------------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ def _network(content: bytes) -> Any:
     """A model that runs the content of a plan."""
     properties = reader.read(content).metadata
     config = metadata.read_config(properties, "the plan")
-    if not is_variable(config["unit"]):
+    if not UNITS[config["unit"]].variable:
         from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 
         return OnnxRuntimeModel(content)

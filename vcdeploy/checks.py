@@ -25,6 +25,7 @@ from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import EXTRAS, install_command
 from vcdeploy.gpu import plugin_files
+from vcdeploy.spec import UNITS
 
 State = Literal["works", "missing", "broken"]
 PATIENCE = 120.0  # seconds before a check that hangs counts as broken
@@ -129,10 +130,10 @@ def _custom_op() -> str:
     import onnxruntime
     from onnx import TensorProto, helper
 
-    from vcdeploy.format.functions import DOMAIN, op_attributes, op_inputs, op_outputs
+    from vcdeploy.format.functions import DOMAIN, op_attributes
 
     shapes = {"X": [1, 1, 1], "H0": [1, 1], "U": [1, 1], "V": [1, 1], "u": [1], "v": [1], "b": [1]}
-    names, outputs = op_inputs("vcrnn"), op_outputs("vcrnn")
+    names, outputs = UNITS["vcrnn"].inputs, UNITS["vcrnn"].outputs
     graph = helper.make_graph(
         [helper.make_node("VCRNN", names, outputs, domain=DOMAIN, **op_attributes(1.0, 1e-3))],
         "trial",

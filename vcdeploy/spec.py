@@ -6,6 +6,7 @@ plugins/common/spec.h holds the same table for native code; a test keeps the two
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 MOST_THREADS = 256  # CPU threads of a model
 MOST_DIMENSIONS = 16384  # D of a model to train or to measure
@@ -32,31 +33,31 @@ class Unit:
     trains: bool = True
     exports: bool = True
 
-    @property
+    @cached_property
     def op(self) -> str:
         """The ONNX op type: ours for a variable unit, ONNX's own for a dense one."""
         return self.name.split("-")[0].upper()
 
-    @property
+    @cached_property
     def function(self) -> str:
         """The name of its op in PyTorch."""
         return self.name.replace("-", "_")
 
-    @property
+    @cached_property
     def weights(self) -> tuple[str, ...]:
         """The weights of a layer, in the order of the op's inputs."""
         return ("U", "V", "u", "v", "b") if self.variable else ("U", "V")
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The tensors the op takes (docs/design.md, section 2)."""
         return ("X", "H0", *self.weights, *(f"{row.upper()}0" for row in self.state[1:]))
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         return ("Y", "H", *(("M",) if self.variable else ()), *(row.upper() for row in self.state[1:]))
 
-    @property
+    @cached_property
     def state_rows(self) -> int:
         """Rows of the state per layer."""
         return len(self.state)
@@ -112,8 +113,3 @@ VARIABLE_UNITS = tuple(name for name, unit in UNITS.items() if unit.variable)
 TRAINED_UNITS = tuple(name for name, unit in UNITS.items() if unit.trains)
 DENSE_UNITS = tuple(name for name, unit in UNITS.items() if not unit.variable and unit.exports)
 TENSORRT_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.tensorrt)
-
-
-def is_variable(unit: str) -> bool:
-    """Whether a unit has a scheduler that chooses how much of the state to update."""
-    return UNITS[unit].variable

@@ -18,7 +18,7 @@ from vcdeploy.bench.paper.run import corpus_of
 from vcdeploy.bench.report import rounded
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime import load
-from vcdeploy.spec import is_variable
+from vcdeploy.spec import UNITS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.config import TrainConfig
 from vcdeploy.training.evaluate import evaluate_loaded
@@ -54,13 +54,13 @@ def measure(
     if not rows:
         names = " ".join(each.name for each in experiments)
         raise NothingToTime(f"no trained models: run `vcdeploy bench paper run {names}` first")
-    models = iter(results.models_of((found for _, row, found in rows if is_variable(row.unit)), runs))
+    models = iter(results.models_of((found for _, row, found in rows if UNITS[row.unit].variable), runs))
     with tempfile.TemporaryDirectory(prefix="vcdeploy-front-") as temporary:
         place = Path(temporary)
         engines: list[Engine] = []
         about: dict[str, dict[str, Any]] = {}
         for number, (experiment, row, found) in enumerate(rows):
-            trained = next(models) if is_variable(row.unit) else None
+            trained = next(models) if UNITS[row.unit].variable else None
             made = trained[0] if trained else found[0]
             tell(f"exporting {row.name}")
             file = f"{number}.onnx"
@@ -100,7 +100,7 @@ def _trained(
 
 def _ways(unit: str, file: str, title: str) -> Iterator[tuple[Engine, str, str]]:
     """The engines that run a model, each with a description and the curve it belongs to."""
-    if is_variable(unit):
+    if UNITS[unit].variable:
         for precision in PRECISIONS:
             runs = f"our kernels, {precision}"
             yield (

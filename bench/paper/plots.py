@@ -11,7 +11,7 @@ from vcdeploy.analysis import chart
 from vcdeploy.analysis.pareto import front as pareto
 from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment
-from vcdeploy.spec import is_variable
+from vcdeploy.spec import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,4 +92,4 @@ def point(model: dict[str, Any]) -> chart.Point:
 
 def kind(model: dict[str, Any]) -> str:
     """The kind of a timed model, which decides its front."""
-    return "variable units" if is_variable(model["unit"]) else "dense units"
+    return "variable units" if UNITS[model["unit"]].variable else "dense units"

@@ -22,7 +22,7 @@ from vcdeploy.bench import compare, design, energy, engines, full, summary
 from vcdeploy.cli import main
 from vcdeploy.cli.bench import COMMANDS
 from vcdeploy.errors import VcdeployError
-from vcdeploy.spec import PRECISIONS, is_variable
+from vcdeploy.spec import PRECISIONS, UNITS
 
 BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
 SMALL = {"dim": 16, "rounds": 2, "tail": 10_000}
@@ -58,7 +58,7 @@ def test_the_design_has_all_that_varies() -> None:
         models = {each.engine.file: (each.engine.unit, each.dim, each.m_range) for each in part.entries}
         for each in part.entries:  # each file is one model
             unit, dim, m_range = models[each.engine.file]
-            assert (unit, dim) == (each.engine.unit, each.dim) and (m_range == each.m_range or not is_variable(unit))
+            assert (unit, dim) == (each.engine.unit, each.dim) and (m_range == each.m_range or not UNITS[unit].variable)
     entries = [each for part in parts.values() for each in part.entries]
     assert {each.dim for each in entries} == {128, 256, 384, 512, 768, 1024}
     assert {each.engine.precision for each in entries} == set(PRECISIONS)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import attach_functions
-from vcdeploy.format.functions import DOMAIN, check, op_attributes, op_inputs, op_outputs
+from vcdeploy.format.functions import DOMAIN, check, op_attributes
 from vcdeploy.reference import cells
 from vcdeploy.reference.scheduler import active, update_fraction
+from vcdeploy.spec import UNITS
 
 Arrays = list[NDArray[Any]]
 REFERENCE: dict[str, Any] = {"vcrnn": cells.vcrnn, "vcgru": cells.vcgru, "vclstm": cells.vclstm}
@@ -28,7 +29,7 @@ RUNTIMES = ["onnxruntime", "reference"]
 def op_node(unit: str, sharpness: float) -> onnx.NodeProto:
     """The node as in an exported file."""
     attributes = op_attributes(sharpness, EPSILON)
-    return helper.make_node(unit.upper(), op_inputs(unit), op_outputs(unit), domain=DOMAIN, **attributes)
+    return helper.make_node(unit.upper(), UNITS[unit].inputs, UNITS[unit].outputs, domain=DOMAIN, **attributes)
 
 
 def model_of(unit: str, D: int, sharpness: float, kind: int = TensorProto.FLOAT, opset: int = 18) -> ModelProto:
@@ -40,7 +41,7 @@ def model_of(unit: str, D: int, sharpness: float, kind: int = TensorProto.FLOAT,
     }  # fmt: skip
     inputs, outputs = (
         [helper.make_tensor_value_info(name, kind, shapes[name]) for name in names]
-        for names in (op_inputs(unit), op_outputs(unit))
+        for names in (UNITS[unit].inputs, UNITS[unit].outputs)
     )
     graph = helper.make_graph([op_node(unit, sharpness)], "one_op", inputs, outputs)
     return attach_functions(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9))
@@ -222,7 +223,9 @@ def test_attach_rejects_what_it_cannot_handle(model: onnx.ModelProto, said: str)
 
 def test_nodes_that_share_a_body_round_alike() -> None:
     model = model_of("vcgru", 4, 1.0)
-    other = helper.make_node("VCGRU", op_inputs("vcgru"), ["Y2"], domain=DOMAIN, **op_attributes(1.0, EPSILON, 2**14))
+    other = helper.make_node(
+        "VCGRU", UNITS["vcgru"].inputs, ["Y2"], domain=DOMAIN, **op_attributes(1.0, EPSILON, 2**14)
+    )
     model.graph.node.append(other)
     del model.functions[:]
     with pytest.raises(VcdeployError, match="some VCGRU nodes of the model have the attribute activation_levels"):

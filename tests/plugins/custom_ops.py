@@ -1,5 +1,6 @@
 """ONNX Runtime sessions with one custom-op node, whose weights are constant or inputs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -10,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
-from vcdeploy.format.functions import DOMAIN, op_attributes, op_inputs, op_outputs
+from vcdeploy.format.functions import DOMAIN, op_attributes
+from vcdeploy.spec import UNITS
 
 WEIGHTS = slice(2, 7)  # U, V, u, v, b among the inputs
 
@@ -24,15 +26,15 @@ def need_library() -> str:
 
 
 def op_model(
-    unit: str, inputs: list[Tensor], *, constant: bool = True, outputs: list[str] | None = None, **attributes: Any
+    unit: str, inputs: list[Tensor], *, constant: bool = True, outputs: Sequence[str] | None = None, **attributes: Any
 ) -> onnx.ModelProto:
     """A graph of one node, without a function body.
 
     constant: the weights are initializers, else graph inputs. outputs: all by default; an empty name omits one.
     attributes: override or add to those of the op; None removes one.
     """
-    names = op_inputs(unit)
-    outputs = op_outputs(unit) if outputs is None else outputs
+    names = UNITS[unit].inputs
+    outputs = UNITS[unit].outputs if outputs is None else outputs
     settings = {**op_attributes(1.0, EPSILON), **attributes}
     node = helper.make_node(
         unit.upper(),
@@ -78,7 +80,7 @@ class OpSession:
 
     def run(self, unit: str, inputs: list[Tensor]) -> list[Tensor]:
         """Run the op. inputs: all inputs of the op; constant ones are not passed to the session."""
-        feed = {name: each.numpy() for name, each in zip(op_inputs(unit), inputs, strict=True) if name in self.names}
+        feed = {name: each.numpy() for name, each in zip(UNITS[unit].inputs, inputs, strict=True) if name in self.names}
         return [torch.from_numpy(each) for each in self.session.run(None, feed)]
 
 

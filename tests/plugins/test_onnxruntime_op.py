@@ -17,9 +17,8 @@ from torch import Tensor
 
 from vcdeploy import _native
 from vcdeploy.export import attach_functions
-from vcdeploy.format.functions import op_inputs
 from vcdeploy.reference.scheduler import mask, update_fraction
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import PRECISIONS, UNITS
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -291,7 +290,7 @@ def test_the_kernel_comes_before_the_function_body(unit: str, constant: bool, op
     body.node.append(helper.make_node("Constant", [], ["Y"], value=wrong))
     stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     taken = {each.name for each in stock.get_inputs()}
-    feed = {name: each.numpy() for name, each in zip(op_inputs(unit), inputs, strict=True) if name in taken}
+    feed = {name: each.numpy() for name, each in zip(UNITS[unit].inputs, inputs, strict=True) if name in taken}
     Y, *_ = stock.run(None, feed)
     assert not Y.any()
     assert same_bits(OpSession(model, optimise).run(unit, inputs), native(case, inputs))

@@ -13,7 +13,7 @@ from vcdeploy import cost
 from vcdeploy.errors import VcdeployError
 from vcdeploy.music import notation
 from vcdeploy.runtime.sampling import log_probabilities
-from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS, is_variable
+from vcdeploy.spec import DENSE_UNITS, UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary, bits
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _hidden(state: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
 
 
 def _active(m: NDArray[np.float32], config: dict[str, Any]) -> NDArray[np.int64]:
-    if is_variable(config["unit"]):
+    if UNITS[config["unit"]].variable:
         return cost.active(m, config)
     return (m * config["dim"]).astype(np.int64)  # each layer of a CRNN updates all of its state or none
 

@@ -22,17 +22,7 @@ DOMAIN = "vcdeploy"
 OP_VERSION = 1
 OPS = {UNITS[name].op: name for name in VARIABLE_UNITS}
 OLDEST_OPSET = 18  # the first whose Split takes the number of parts
-WEIGHTS = ["U", "V", "u", "v", "b"]
 LEVELS = "activation_levels"
-
-
-def op_inputs(unit: str) -> list[str]:
-    """The inputs of the op, in order (docs/design.md, section 2)."""
-    return list(UNITS[unit].inputs)
-
-
-def op_outputs(unit: str) -> list[str]:
-    return list(UNITS[unit].outputs)
 
 
 def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:
@@ -76,8 +66,8 @@ def function(op: str, opset: int, rounded: bool = False) -> bytes:
     return wire.function(
         DOMAIN,
         op,
-        op_inputs(unit),
-        op_outputs(unit),
+        UNITS[unit].inputs,
+        UNITS[unit].outputs,
         before.nodes,
         opset,
         attributes=["sharpness", "epsilon", *([LEVELS] if rounded else [])],

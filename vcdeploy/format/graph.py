@@ -10,11 +10,11 @@ from vcdeploy import __version__
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.dense import onnx_gates
-from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, WEIGHTS, check
+from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, check
 from vcdeploy.format.metadata import CONFIG_KEY, VOCAB_KEY
 from vcdeploy.format.precision import Array, packed
 from vcdeploy.format.structure import Structure, layer_values, structure
-from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS, is_variable
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 DEFAULT_OPSET = 18  # supported by the oldest ONNX Runtime we support and by TensorRT 10
@@ -47,7 +47,7 @@ def build(
             "crnn is a training-only baseline and cannot be exported: an exported model has no input for boundaries. "
             f"Export a {', '.join((*VARIABLE_UNITS, *DENSE_UNITS))}."
         )
-    if bucketed and not is_variable(unit):
+    if bucketed and not UNITS[unit].variable:
         raise BadValue(f"--bucketed skips inactive dimensions, but {unit} has none: leave it out")
     if precision not in PRECISIONS:
         raise VcdeployError(f"no precision {precision!r}: choose from {', '.join(PRECISIONS)}")
@@ -113,9 +113,9 @@ def _arrays(unit: str, layers: int, parameters: dict[str, Array]) -> dict[str, A
     arrays = {"embedding": parameters["embedding.weight"]}
     for index in range(layers):
         name, source = f"layers.{index}", f"unit.layers.{index}"
-        if not is_variable(unit):
+        if not UNITS[unit].variable:
             arrays[f"{name}.W"] = onnx_gates(unit, parameters[f"{source}.weight_ih_l0"])
             arrays[f"{name}.R"] = onnx_gates(unit, parameters[f"{source}.weight_hh_l0"])
         else:
-            arrays |= {f"{name}.{part}": parameters[f"{source}.{part}"] for part in WEIGHTS}
+            arrays |= {f"{name}.{part}": parameters[f"{source}.{part}"] for part in UNITS[unit].weights}
     return arrays | {name: parameters[name] for name in ("output.weight", "output.bias")}

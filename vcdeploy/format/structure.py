@@ -23,12 +23,12 @@ import numpy as np
 from vcdeploy.format import wire
 from vcdeploy.format.bucketed import bucketed_layer
 from vcdeploy.format.dense import dense_layer
-from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, WEIGHTS, function, op_attributes, op_outputs
+from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, function, op_attributes
 from vcdeploy.format.nodes import Initializer, Nodes, Weights
 from vcdeploy.format.precision import activation_levels
 from vcdeploy.format.reader import Graph
 from vcdeploy.format.steps import Int8
-from vcdeploy.spec import UNITS, is_variable
+from vcdeploy.spec import UNITS
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def structure(config: Mapping[str, Any], symbols: int, opset: int) -> Structure:
 
 def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Weights) -> Structure:
     unit, precision, D, layers = config["unit"], config["precision"], config["dim"], config["layers"]
-    nodes, variable = weights.nodes, is_variable(unit)
+    nodes, variable = weights.nodes, UNITS[unit].variable
     x = weights.rows("embedding", "tokens")  # [T, B, D]
     int8 = None
     if variable:
@@ -91,12 +91,12 @@ def declared(config: Mapping[str, Any], symbols: int) -> Weights:
     weights = Weights(Nodes(), config["precision"])
     weights.add("embedding", (symbols, D))
     for index in range(config["layers"]):
-        if not is_variable(unit):
+        if not UNITS[unit].variable:
             for part in ("W", "R"):
                 weights.add(f"layers.{index}.{part}", (1, stacked, D))
             continue
         shapes = ((stacked, D), (stacked, D), (D,), (D,), (1,))
-        for part, shape in zip(WEIGHTS, shapes, strict=True):
+        for part, shape in zip(UNITS[unit].weights, shapes, strict=True):
             weights.add(f"layers.{index}.{part}", shape)
     weights.add("output.weight", (symbols, D))
     weights.add("output.bias", (symbols,))
@@ -140,14 +140,14 @@ def difference(graph: Graph, config: Mapping[str, Any], symbols: int) -> str | N
 
 def layer_values(config: Mapping[str, Any]) -> list[bytes]:
     """The shapes of the layer outputs, which only inform tools that do not look into functions."""
-    if not is_variable(config["unit"]):
+    if not UNITS[config["unit"]].variable:
         return []
     D = config["dim"]
     shapes: dict[str, list[int | str]] = {"Y": ["T", "B", D], "H": ["B", D], "M": ["T", "B"], "C": ["B", D]}
     return [
         wire.value(f"layers.{index}.{part}", shapes[part])
         for index in range(config["layers"])
-        for part in op_outputs(config["unit"])
+        for part in UNITS[config["unit"]].outputs
     ]
 
 
@@ -163,12 +163,12 @@ def _variable_stack(
         name = f"layers.{index}"
         places = range(index * rows, (index + 1) * rows)
         before = [nodes.add("Gather", "state", nodes.constant(place, np.int64)) for place in places]  # [B, D]
-        wide = {part: weights.whole(f"{name}.{part}") for part in WEIGHTS}
+        wide = {part: weights.whole(f"{name}.{part}") for part in UNITS[unit].weights}
         if config.get("bucketed"):
             x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings, int8)
         else:
             h, *c = before
-            outputs = [f"{name}.{part}" for part in op_outputs(unit)]
+            outputs = [f"{name}.{part}" for part in UNITS[unit].outputs]
             attributes = op_attributes(*settings, activation_levels(config["dim"]) if int8 else None)
             nodes.add_many(
                 unit.upper(), x, h, *wide.values(), *c, outputs=outputs, name=name, domain=DOMAIN, **attributes

@@ -13,7 +13,7 @@ from typing import Any
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
 from vcdeploy.gpu.tensorrt import collecting_logger, create, import_tensorrt
-from vcdeploy.spec import UNITS, is_variable
+from vcdeploy.spec import UNITS
 
 Range = tuple[int, int, int]  # minimum, the size to optimize for, maximum
 STEPS: Range = (1, 64, 512)
@@ -53,7 +53,7 @@ def build_engine(
     trt = import_tensorrt()
     logger = collecting_logger(trt)
     builder = create(trt.Builder, logger, trt.__version__)
-    variable = is_variable(config["unit"])
+    variable = UNITS[config["unit"]].variable
     if variable:
         _load_plugin(builder, config["unit"].upper(), plugin, logger)
     flag = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)

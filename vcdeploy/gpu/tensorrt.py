@@ -25,7 +25,7 @@ from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.saved import Past
 from vcdeploy.runtime.session import RunSequences, Sequences
 from vcdeploy.runtime.sources import CheckpointSource, Source
-from vcdeploy.spec import UNITS, is_variable
+from vcdeploy.spec import UNITS
 
 if TYPE_CHECKING:
     from vcdeploy.vocabulary import Vocabulary
@@ -208,7 +208,7 @@ class TensorRtModel:
         runtime = create(trt.Runtime, self._logger, trt.__version__)
         runtime.engine_host_code_allowed = True  # the plugin inside the plan is host code
         engine = runtime.deserialize_cuda_engine(content)
-        where = "plugin of the plan" if is_variable(self.config["unit"]) else "no plugin"
+        where = "plugin of the plan" if UNITS[self.config["unit"]].variable else "no plugin"
         library = plugin_files.library()
         if engine is None and library is not None:
             runtime.get_plugin_registry().load_library(str(library))

@@ -32,7 +32,7 @@ from vcdeploy.gpu import cuda, plugin_files
 from vcdeploy.gpu.engine import Range, build_engine
 from vcdeploy.gpu.plan import GRAPH, MANIFEST, MODEL, PLAN, SECTION, TIMING, read_checked, read_manifest
 from vcdeploy.gpu.plugin_graph import plugin_graph
-from vcdeploy.spec import TENSORRT_PRECISIONS, is_variable
+from vcdeploy.spec import TENSORRT_PRECISIONS, UNITS
 
 if TYPE_CHECKING:
     from vcdeploy.export.parity import Difference, Report
@@ -89,7 +89,7 @@ def finish(
     properties = reader.read(content).metadata
     config = metadata.read_config(properties, str(folder))
     outcome = Outcome()
-    plugin = _plugin(folder, manifest, outcome, tell) if is_variable(config["unit"]) else None
+    plugin = _plugin(folder, manifest, outcome, tell) if UNITS[config["unit"]].variable else None
     if find_spec("tensorrt") is None:
         outcome.missing.append(f"TensorRT: {extras.install_command('tensorrt')}")
     if (fault := cuda.fault()) is not None:

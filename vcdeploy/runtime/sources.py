@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import require
 from vcdeploy.format import metadata, reader, structure
-from vcdeploy.spec import PRECISIONS, UNITS, is_variable
+from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
 from vcdeploy.zoo import model_file, names
 
@@ -225,7 +225,7 @@ class OnnxSource:
             if name == "embedding":
                 parameters["embedding.weight"] = array
             elif layer.startswith("layers."):
-                own = array if is_variable(unit) else own_gates(unit, array)
+                own = array if UNITS[unit].variable else own_gates(unit, array)
                 parameters[f"unit.{layer}.{dense.get(part, part)}"] = own
             elif layer == "output":
                 parameters[name] = array
