@@ -2,13 +2,11 @@
 
     python examples/streaming/stream.py [MODEL] [PRIME]
 
-`Model.generate` streams ids and runs its loop in native code. The second half does the same with `Model.run`, one step
-per call, carrying the state from call to call, for programs that choose each token themselves.
+`Model.generate` streams ids and runs its loop in native code. The second half does the same with a session, one step
+per call, for programs that choose each token themselves.
 """
 
 import sys
-
-import numpy as np
 
 import vcdeploy
 
@@ -24,13 +22,14 @@ def main(name: str = "english", prime: str = "The prime min") -> None:
         print(model.vocab.decode([token]), end="", flush=True)
     print(f"\n{len(streamed)} tokens, {model.backend}\n")
 
-    logits, state, _ = model.run(tokens[:, None])  # [T, 1, vocab], [S, 1, D], [T, 1, layers]
-    chosen = []
-    for _ in range(40):
-        token = int(logits[-1, 0].argmax())
-        logits, state, compute = model.run(np.array([[token]]), state)
-        chosen.append(token)
-        print(f"{model.vocab.decode([token])!r:5} m {compute[0, 0, 0]:.2f} {'#' * round(40 * compute[0, 0, 0])}")
+    session = model.session()
+    session.feed(tokens)
+    chosen: list[int] = []
+    while len(chosen) < 40:
+        chosen.append(int(session.logits.argmax()))
+        session.step(chosen[-1])
+        m = session.m[0, 0]
+        print(f"{model.vocab.decode(chosen[-1:])!r:5} m {m:.2f} {'#' * round(40 * m)}")
     if chosen != streamed:
         sys.exit("the two loops chose different tokens")
 

@@ -120,6 +120,20 @@ def forks_while_running(threads: int, count: int) -> int:
         return sum(not forked(child) for _ in range(count))
 
 
+def forks_with_a_session(threads: int, count: int) -> int:
+    """The session is in use by another thread at the moment of the fork."""
+    session = facade(large(threads)).session(batch=2)
+    session.feed(tokens())
+    content, wanted = session.save(), session.generate(20, seed=1)
+
+    def child() -> bool:
+        session.restore(content)
+        return session.generate(20, seed=1) == wanted
+
+    with meanwhile(lambda: session.generate(50)):
+        return sum(not forked(child) for _ in range(count))
+
+
 def train(threads: int = 2) -> list[Any]:
     """Y and M of a training pass."""
     T, B, D = 6, 8, 96
@@ -264,6 +278,7 @@ def main() -> None:
         ("a forked child runs, threads=2", n, lambda: forks_while_idle(2, n)),
         ("fork while another thread runs, threads=1", n, lambda: forks_while_running(1, n)),
         ("fork while another thread runs, threads=2", n, lambda: forks_while_running(2, n)),
+        ("fork while another thread uses a session", 2 * n, lambda: sum(forks_with_a_session(t, n) for t in (1, 2))),
         ("fork while another thread trains", n, lambda: forks_while_training(n)),
         ("ids overwritten during a run", n, lambda: writes_during_a_run(n)),
         ("four callers of one model", 4 * n, lambda: many_callers(n)),

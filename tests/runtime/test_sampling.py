@@ -9,7 +9,7 @@ from small_models import model as small_model
 from small_models import scheduled
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime.sampling import Sampling, choose
+from vcdeploy.runtime.sampling import Sampling, Token, choose, without_stop
 from vcdeploy.runtime.session import generate
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import UNITS
@@ -39,6 +39,48 @@ def frequencies(temperature: float, top_k: int, top_p: float) -> list[float]:
 )
 def test_choose_follows_the_distribution(temperature: float, top_k: int, top_p: float, wanted: list[float]) -> None:
     assert frequencies(temperature, top_k, top_p) == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "recent", "wanted"),
+    [
+        ({"min_p": 0.5}, [], [0, 0.5 / 0.85, 0, 0.35 / 0.85]),
+        ({"min_p": 0.71}, [], [0, 1, 0, 0]),
+        ({"min_p": 0.15, "top_k": 2}, [], [0, 0.5 / 0.85, 0, 0.35 / 0.85]),
+        # The logits are negative and the penalty doubles them: it squares the probability.
+        ({"repetition_penalty": 2.0}, [1, 1], [0.1 / 0.75, 0.25 / 0.75, 0.05 / 0.75, 0.35 / 0.75]),
+        (
+            {"repetition_penalty": 2.0, "repetition_window": 1},
+            [2, 1],
+            [0.1 / 0.75, 0.25 / 0.75, 0.05 / 0.75, 0.35 / 0.75],
+        ),
+        ({"repetition_penalty": 2.0, "min_p": 0.5}, [1], [0, 0.25 / 0.6, 0, 0.35 / 0.6]),
+    ],
+)
+def test_more_options_follow_their_definition(options: dict[str, Any], recent: list[int], wanted: list[float]) -> None:
+    sampling = Sampling(1.0, **{"top_p": 1.0, **options})
+    drawn = [choose(LOGITS, (n + 0.5) / 2000, sampling, recent) for n in range(2000)]
+    assert (np.bincount(drawn, minlength=4) / 2000).tolist() == pytest.approx(wanted, abs=1e-3)
+
+
+def test_a_positive_logit_is_divided_by_the_penalty() -> None:
+    sampling = Sampling(temperature=0, repetition_penalty=2.0)
+    assert choose(np.array([3.0, 1.6]), 0.5, sampling, [0]) == 1
+    assert choose(np.array([3.0, 1.4]), 0.5, sampling, [0]) == 0
+    assert choose(np.array([-1.0, -1.9]), 0.5, sampling, [0]) == 1
+
+
+def test_a_stop_sequence_is_held_back_until_it_is_certain() -> None:
+    def shown(pieces: list[list[int]], *stop: tuple[int, ...]) -> list[list[int]]:
+        tokens = ([Token(id_, 0.0, 0.0) for id_ in piece] for piece in pieces)
+        return [[token.id for token in piece] for piece in without_stop(tokens, Sampling(stop=stop))]
+
+    assert shown([[1, 2], [3], [4]], (3, 4)) == [[1, 2]]
+    assert shown([[1, 2], [3], [5]], (3, 4)) == [[1, 2], [3, 5]]
+    assert shown([[1, 3], [3], [4]], (3, 4)) == [[1], [3]]
+    assert shown([[1, 3]], (3, 4)) == [[1], [3]]  # the end comes first
+    assert shown([[1, 2, 3]], (3,), (2, 3)) == [[1]]  # the longest of those that end here
+    assert shown([[3, 4]], (3, 4)) == []
 
 
 @pytest.mark.parametrize("unit", UNITS)

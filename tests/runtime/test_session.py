@@ -191,14 +191,11 @@ def test_generation_ends_before_a_stop_string(model: Model) -> None:
         assert session.generate(1, **options) != [[]]
 
 
-def test_a_stop_string_within_the_prime_does_not_count(model: Model) -> None:
-    session = model.session()
-    session.feed(PRIME)
-    (made,) = session.generate(3, stop=[VOCAB.decode(PRIME[-2:])], temperature=0)
-    assert made
-    # It begins in the prime and ends in what is generated.
-    following = VOCAB.decode([PRIME[-1], made[0].id])
-    assert len(list(model.generate(PRIME, 3, stop=following, temperature=0))) >= 1
+def test_a_stop_string_must_be_generated_as_a_whole(model: Model) -> None:
+    """Not one that ends the prime, nor one that begins in it."""
+    plain = list(model.generate(PRIME, 1, temperature=0))
+    for stop in (PRIME[-2:].tolist(), [PRIME[-1], *plain]):
+        assert list(model.generate(PRIME, 1, stop=[stop], temperature=0)) == plain
 
 
 def test_the_repetition_penalty_looks_at_the_window_and_the_prime(model: Model) -> None:
@@ -279,8 +276,16 @@ def test_what_is_wrong_is_said(model: Model) -> None:
         session.generate(1, warmth=1)
     with pytest.raises(VcdeployError, match="U\\+0051"):
         session.generate(1, stop="Q")
+    stops: list[Any] = [5, [5], [[1.5]], [[7]], [[-1]], [""], [[]]]
+    for stop in stops:
+        with pytest.raises(VcdeployError, match="stop"):
+            session.generate(1, stop=stop)
     session.step([1, 2])
     assert session.generate(0) == [[], []]
+    with pytest.raises(VcdeployError, match="too small to divide by"):
+        session.generate(1, temperature=1e-310)
+    with pytest.raises(VcdeployError, match="makes a logit infinite"):
+        session.generate(1, repetition_penalty=1e-300)
 
 
 def test_restore_checks_what_it_gets(model: Model) -> None:

@@ -3,5 +3,6 @@
 from vcdeploy.runtime.backends import BACKENDS
 from vcdeploy.runtime.model import Model, load
 from vcdeploy.runtime.sampling import Sampling, Token
+from vcdeploy.runtime.session import Session
 
-__all__ = ["BACKENDS", "Model", "Sampling", "Token", "load"]
+__all__ = ["BACKENDS", "Model", "Sampling", "Session", "Token", "load"]

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -50,8 +51,12 @@ class Sampling:
     stop: str | Sequence[str | Sequence[int]] = ()
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        object.__setattr__(self, "stop", tuple(each if isinstance(each, str) else tuple(each) for each in stop))
+        try:
+            stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+            stop = tuple(each if isinstance(each, str) else tuple(map(operator.index, each)) for each in stop)
+        except TypeError as error:
+            raise BadValue(f"stop must be a string, or several, or sequences of ids, not {self.stop!r}") from error
+        object.__setattr__(self, "stop", stop)
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
             if not isinstance(getattr(self, name), numbers.Real):
                 raise BadValue(f"{name} must be a number, not {getattr(self, name)!r}")
@@ -102,7 +107,10 @@ def _penalized(logits: NDArray[Any], sampling: Sampling, recent: Sequence[int]) 
         return logits
     penalty = logits.dtype.type(sampling.repetition_penalty)
     logits, old = logits.copy(), logits[seen]
-    logits[seen] = np.where(old > 0, old / penalty, old * penalty)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        logits[seen] = np.where(old > 0, old / penalty, old * penalty)
+    if not np.isfinite(logits[seen]).all():
+        raise VcdeployError("the repetition penalty makes a logit infinite: use one nearer to 1")
     return logits
 
 
@@ -110,7 +118,10 @@ def _choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
     """One of logits [n]; the same operations in the same order as plugins/cpu/engine/sampling.cpp."""
     if sampling.temperature == 0:
         return int(np.argmax(logits))
-    p, total = _exponentials(logits.astype(np.float64), sampling.temperature, float(logits.max()))
+    most = float(logits.max())
+    if not math.isfinite(most / sampling.temperature):
+        raise VcdeployError(f"a temperature of {sampling.temperature} is too small to divide by; use 0")
+    p, total = _exponentials(logits.astype(np.float64), sampling.temperature, most)
     order = np.argsort(-p, kind="stable")
     cumulative = np.cumsum(p[order])
     if sampling.top_k or sampling.top_p < 1 or sampling.min_p > 0:

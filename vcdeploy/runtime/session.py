@@ -278,6 +278,9 @@ def settled(sampling: Sampling | None, options: dict[str, Any], vocab: Vocabular
     if vocab.kind == "bits":
         raise BadValue("stop strings are for models of text and music: generate bits, and search their text")
     stop = tuple(tuple(vocab.encode(each).tolist()) if isinstance(each, str) else each for each in sampling.stop)
+    for each in stop:
+        if not all(0 <= id_ < len(vocab) for id_ in each):
+            raise BadValue(f"a stop sequence holds an id that is not one of the symbols, 0 to {len(vocab) - 1}: {each}")
     return replace(sampling, stop=stop)
 
 

@@ -16,6 +16,7 @@ void Batch::reserve(int count) {
         stale_.push_back(network_.dim());
         states_.emplace_back(stepper_.padded() * network_.state_rows());
     }
+    changed_.resize(std::max<std::size_t>(kRows, states_.size()));
     sequences_.resize(states_.size());
     inputs_.resize(states_.size());
 }
@@ -59,7 +60,6 @@ void Batch::read_layer(int l, const std::vector<int>& which, const Reading& read
 void Batch::read(const std::vector<int>& which, const Reading& reading) {
     const int count = static_cast<int>(which.size());
     const std::size_t rows = static_cast<std::size_t>(reading.steps) * count;
-    if (changed_.size() < rows) changed_.resize(rows);
     const bool keeps_rows = network_.layers() > 1 || reading.logits;
     if (keeps_rows && rows_.size() < rows * stepper_.padded()) rows_ = Buffer<float>(rows * stepper_.padded());
     for (int l = 0; l < network_.layers(); ++l)

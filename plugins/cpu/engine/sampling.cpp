@@ -34,10 +34,8 @@ void Sampling::check() const {
 }
 
 void History::add(std::int64_t token) {
-    if (size() < kMost)
-        tokens_.push_back(token);
-    else
-        tokens_[end_] = token;
+    tokens_[end_] = static_cast<std::int32_t>(token);
+    size_ = std::min(size_ + 1, kMost);
     end_ = (end_ + 1) % kMost;
 }
 

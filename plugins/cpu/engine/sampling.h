@@ -1,6 +1,7 @@
 // From logits to a symbol, in double: the same symbols as `draw` in vcdeploy/runtime/sampling.py.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Sampling {
     void check() const;
 };
 
-// The last tokens of a sequence.
+// The last tokens of a sequence. It owns no memory elsewhere, so that it is whole in a forked process.
 class History {
   public:
     static constexpr int kMost = 1024;  // the largest repetition_window, and length of a stop sequence
@@ -33,15 +34,16 @@ class History {
     }
 
     void add(std::int64_t token);
-    int size() const { return static_cast<int>(tokens_.size()); }
+    int size() const { return size_; }
     std::int64_t back(int n) const;  // the n-th token from the end, from 0 on
 
     // Whether it ends with one of these sequences, of which the first `generated` tokens from the end may be part.
     bool ends_with(const std::vector<std::vector<std::int64_t>>& sequences, std::int64_t generated) const;
 
   private:
-    std::vector<std::int64_t> tokens_;  // a ring once it is full
-    int end_ = 0;                       // where the next one goes
+    std::array<std::int32_t, kMost> tokens_;  // a ring
+    int size_ = 0;
+    int end_ = 0;  // where the next one goes
 };
 
 // Draws symbols of one vocabulary; keeps its working memory from one draw to the next.

@@ -16,6 +16,7 @@ Session::Session(std::shared_ptr<const Network> network, int batch)
       logits_(new float[static_cast<std::size_t>(batch) * network_->vocab()]()),
       m_(new float[static_cast<std::size_t>(batch) * network_->layers()]()) {
     states_.reserve(batch);
+    unread_.reserve(batch);
     std::iota(all_.begin(), all_.end(), 0);
 }
 
