@@ -2,6 +2,7 @@
 
 | module | content |
 |---|---|
+| defaults | scenarios and default settings, as --help shows them |
 | run | one interleaved run, from models to a JSON document |
 | full, design | the full report: measuring and storing its parts; their definition |
 | summary | the full report as text, tables and figures |

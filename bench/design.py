@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vcdeploy.bench import engines as known
+from vcdeploy.bench.defaults import M_RANGE, UNIT
 from vcdeploy.bench.engines import CUSTOM_OP, Engine
 from vcdeploy.bench.scenarios import COLD
 from vcdeploy.spec import UNITS, VARIABLE_UNITS
 
 Range = tuple[float, float]
 
-BASE_UNIT, BASE_M = "vcgru", (0.2, 0.6)
 M_VALUES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SIZES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # of the largest D
 BATCH = 8
@@ -84,43 +84,43 @@ def parts(dim: int, cores: int, tail: int) -> list[Part]:
     found += [
         Part(
             f"peers-{size}", f"Other engines, D = {size}", "the engine and the form of the dense unit",
-            tuple(_entries([*_chosen(BASE_UNIT, "native f32 + table", "native int8 + table"), *known.peers()],
-                           BASE_UNIT, (size,))),
+            tuple(_entries([*_chosen(UNIT, "native f32 + table", "native int8 + table"), *known.peers()],
+                           UNIT, (size,))),
             ("sequence", "step") if size == half else ("sequence",),
         )
         for size in (half, dim)
     ]  # fmt: skip
     few = [
-        *_chosen(BASE_UNIT, "native f32", "native f32 + table", "native int8 + table", f"onnxruntime {CUSTOM_OP}"),
-        *_chosen(BASE_UNIT, "onnxruntime gru", "torch gru"),
+        *_chosen(UNIT, "native f32", "native f32 + table", "native int8 + table", f"onnxruntime {CUSTOM_OP}"),
+        *_chosen(UNIT, "onnxruntime gru", "torch gru"),
     ]
-    around = tuple(_entries(few, BASE_UNIT, (half, dim)))
+    around = tuple(_entries(few, UNIT, (half, dim)))
     found.append(Part("batch", f"{BATCH} sequences at once", "the batch", around, batch=BATCH))
     found += [
         Part(f"threads-{count}", f"{count} threads", "the threads of every engine", around, threads=count)
         for count in sorted({min(2, cores), cores} - {1})
     ]
-    generating = [*_native(BASE_UNIT), *few[3:]]
+    generating = [*_native(UNIT), *few[3:]]
     found.append(
         Part("generation", "Generation", "the call: each symbol is sampled from the previous prediction",
-             tuple(_entries(generating, BASE_UNIT, (half, dim))), ("generate",))
+             tuple(_entries(generating, UNIT, (half, dim))), ("generate",))
     )  # fmt: skip
     found.append(
         Part("size", "Cost against D", "D",
-             tuple(_entries(_chosen(BASE_UNIT, "native f32", "native int8 + table", "onnxruntime gru"), BASE_UNIT,
+             tuple(_entries(_chosen(UNIT, "native f32", "native int8 + table", "onnxruntime gru"), UNIT,
                             [max(2, int(each * dim)) for each in SIZES])), ("sequence",))
     )  # fmt: skip
-    sweep = _chosen(BASE_UNIT, "native f32", "native f32 + table", "native int8 + table")
+    sweep = _chosen(UNIT, "native f32", "native f32 + table", "native int8 + table")
     found.append(
         Part("m", "Cost against m", "m, the same at every step",
-             (*(each for m in M_VALUES for each in _entries(sweep, BASE_UNIT, (dim,), (m, m))),
-              *_entries(_dense(BASE_UNIT), BASE_UNIT, (dim,))), ("sequence",))
+             (*(each for m in M_VALUES for each in _entries(sweep, UNIT, (dim,), (m, m))),
+              *_entries(_dense(UNIT), UNIT, (dim,))), ("sequence",))
     )  # fmt: skip
     found.append(Part("cold", "Cold and warm caches", "the state of the caches before a step", around, ("step", COLD)))
     rounds = min(TAIL_ROUNDS, tail)
     found.append(
         Part("tail", f"{tail:,} steps", "nothing: many single steps",
-             tuple(_entries([*few[1:]], BASE_UNIT, (half,))), ("step",), rounds=rounds, calls=-(-tail // rounds))
+             tuple(_entries([*few[1:]], UNIT, (half,))), ("step",), rounds=rounds, calls=-(-tail // rounds))
     )  # fmt: skip
     return found
 
@@ -144,7 +144,7 @@ def _chosen(unit: str, *names: str) -> list[Engine]:
     return known.choose(known.engines(unit), names)
 
 
-def _entries(engines: Sequence[Engine], unit: str, dims: Sequence[int], m_range: Range = BASE_M) -> Iterator[Entry]:
+def _entries(engines: Sequence[Engine], unit: str, dims: Sequence[int], m_range: Range = M_RANGE) -> Iterator[Entry]:
     for dim in dims:
         for each in engines:
             yield Entry.of(each, unit, dim, m_range)

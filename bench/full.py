@@ -16,13 +16,14 @@ from time import monotonic
 from typing import Any
 
 from vcdeploy.bench import design, energy, interleave, machine, models, report
+from vcdeploy.bench.defaults import REPORT_DIM, REPORT_ROUNDS
 from vcdeploy.bench.design import Part
 from vcdeploy.bench.run import Entrant, measure, silent
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.files import write_atomically
 from vcdeploy.versions import versions
 
-DIM, ROUNDS, VISITS, SECONDS, TAIL = 1024, 10, 3, 0.006, 100_000
+VISITS, SECONDS, TAIL = 3, 0.006, 100_000
 # The figures of an engine that the report keeps.
 KEPT = ("fastest", "fastest_ratio", "reproducible", "visits", "p50", "p90", "p99", "symbols_per_second", "calls",
         "steps", "m", "mean_square", "bytes_per_step", "working_set", "tail", "joules")  # fmt: skip
@@ -32,8 +33,8 @@ KIND = "full"  # distinguishes the JSON of a full report from that of a plain ru
 def run(
     folder: Path,
     *,
-    dim: int = DIM,
-    rounds: int = ROUNDS,
+    dim: int = REPORT_DIM,
+    rounds: int = REPORT_ROUNDS,
     seed: int = 0,
     tail: int = TAIL,
     only: Sequence[str] = (),

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from vcdeploy.bench import engines as known
 from vcdeploy.bench import interleave, machine, models, report
+from vcdeploy.bench.defaults import DIM, M_RANGE, QUICK_ROUNDS, ROUNDS, SCENARIOS, UNIT
 from vcdeploy.bench.engines import Engine
-from vcdeploy.bench.scenarios import SCENARIOS
 from vcdeploy.errors import BadValue, NoGpu, VcdeployError
 from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.versions import versions
@@ -24,9 +24,7 @@ from vcdeploy.versions import versions
 if TYPE_CHECKING:
     from vcdeploy.bench.models import BenchModel
 
-ROUNDS, QUICK_ROUNDS = 30, 5
 SECONDS, QUICK_SECONDS = 0.03, 0.01  # of a chunk
-UNIT, DIM, M_RANGE = "vcgru", 1024, (0.2, 0.6)  # of a synthetic model
 
 
 def silent(line: str) -> None:

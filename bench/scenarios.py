@@ -9,16 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from vcdeploy.bench.defaults import SCENARIOS
 from vcdeploy.runtime import Model, Sampling
 
-SCENARIOS = {
-    "step": "one symbol/call, the state carried from call to call",
-    "sequence": "many symbols/call",
-    "generate": "a loop on self-generated symbols, one sequence",
-}
-# Measured in full reports only, since each call costs a sweep through memory.
 SAMPLING = Sampling(temperature=0.8, top_p=1.0)  # of every measurement so far; the default may change
-COLD = "cold"
+COLD = "cold"  # measured in full reports only, since each call costs a sweep through memory
 DESCRIPTIONS = {**SCENARIOS, COLD: "one symbol/call, with cold caches"}
 COLD_CALLS = 2  # per chunk
 LONG = 50  # steps/call from which the first steps are warm-up enough

@@ -82,7 +82,8 @@ void attack(Bytes bytes) {
     OrtSessionOptions options;
     if (bytes.flag()) options.entries["vcdeploy.threads"] = bytes.one_of({"1", "1", "2", "0", "257", "x", "", "1 "});
     if (bytes.flag())
-        options.entries["vcdeploy.precision"] = bytes.one_of({"f32", "f16", "bf16", "int8", "int8", "", "f64"});
+        options.entries["vcdeploy.precision"] =
+            bytes.number(0, 6) ? kPrecisions[bytes.number(0, kPrecisionCount - 1)].name : bytes.one_of({"", "f64"});
     if (failed(RegisterCustomOps(&options, &runtime()))) return;
     require(options.domain && options.domain->ops.size() == 3, "three ops");
     const int number = bytes.number(0, 2);

@@ -132,7 +132,7 @@ void require_same(const Result& one, const Result& other, const char* promise) {
 
 void attack(Bytes bytes) {
     const Unit unit = bytes.one_of({Unit::vcrnn, Unit::vcgru, Unit::vclstm});
-    const Precision precision = bytes.one_of({Precision::f32, Precision::f16, Precision::bf16, Precision::int8});
+    const Precision precision = static_cast<Precision>(bytes.number(0, kPrecisionCount - 1));
     const int dim = bytes.flag() ? bytes.number(1, 40) : bytes.one_of({1, 15, 16, 17, 63, 64, 65, 97, 130});
     const int vocab = bytes.number(1, 20), layers = bytes.number(1, 2), T = bytes.number(1, 6), B = bytes.number(1, 3);
     const bool wild_weights = bytes.number(0, 3) == 0, wild_state = bytes.flag();

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vcdeploy.bench.defaults import REPORT_DIM, REPORT_ROUNDS
 from vcdeploy.cli.bench_options import (
     command_line,
     compare_option,
@@ -20,7 +21,6 @@ from vcdeploy.cli.types import SEED
 from vcdeploy.spec import MOST_DIMENSIONS
 
 FOLDER = "vcdeploy-report"
-DIM, ROUNDS = 1024, 10  # as in vcdeploy.bench.full, which is slow to import
 
 
 @click.command()
@@ -28,9 +28,9 @@ DIM, ROUNDS = 1024, 10  # as in vcdeploy.bench.full, which is slow to import
               show_default=True, help="Report folder.")  # fmt: skip
 @click.option("--parts", metavar="NAMES", help="Only these parts, separated by commas; others can follow later.")
 @click.option(
-    "--dim", type=click.IntRange(2, MOST_DIMENSIONS), default=DIM, show_default=True, help="Largest state size."
+    "--dim", type=click.IntRange(2, MOST_DIMENSIONS), default=REPORT_DIM, show_default=True, help="Largest state size."
 )
-@click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds per visit.")
+@click.option("--rounds", type=click.IntRange(1), default=REPORT_ROUNDS, show_default=True, help="Rounds per visit.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and symbols.")
 @compare_option
 @threshold_option

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from vcdeploy import zoo
+from vcdeploy.bench.defaults import DIM, M_RANGE, QUICK_ROUNDS, ROUNDS, SCENARIOS, UNIT
 from vcdeploy.cli.bench_options import (
     WIDTH,
     command_line,
@@ -24,18 +25,20 @@ from vcdeploy.cli.bench_options import (
 from vcdeploy.cli.progress import progress
 from vcdeploy.cli.types import BATCH, SEED, THREADS, complete_model
 from vcdeploy.errors import BadValue
-from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
+from vcdeploy.spec import MOST_DIMENSIONS, PRECISIONS, VARIABLE_UNITS
 
-SCENARIOS = ("step", "sequence", "generate")
-ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to import
+LOW, HIGH = M_RANGE
 
 
 @click.command()
 @click.argument("model", required=False, shell_complete=complete_model)
-@click.option("--unit", type=click.Choice(VARIABLE_UNITS), help="Unit of a synthetic model. [default: vcgru]")
-@click.option("--dim", type=click.IntRange(2, MOST_DIMENSIONS), help="State size of a synthetic model. [default: 1024]")
+@click.option("--unit", type=click.Choice(VARIABLE_UNITS), help=f"Unit of a synthetic model. [default: {UNIT}]")
+@click.option(
+    "--dim", type=click.IntRange(2, MOST_DIMENSIONS), help=f"State size of a synthetic model. [default: {DIM}]"
+)
 @click.option("--m", metavar="LO:HI",
-              help="m of a synthetic model, spread over the symbols, or one number. [default: 0.2:0.6]")  # fmt: skip
+              help=f"m of a synthetic model, spread over the symbols, or one number. [default: {LOW}:{HIGH}]",
+)  # fmt: skip
 @click.option("--text", type=click.Path(path_type=Path, dir_okay=False),
               help="With MODEL: text file to read. [default: self-generated text]")  # fmt: skip
 @click.option("--scenario", metavar="NAMES", default=",".join(SCENARIOS), show_default=True,
@@ -45,7 +48,7 @@ ROUNDS, QUICK_ROUNDS = 30, 5  # as in vcdeploy.bench.run, which is slow to impor
               help="Batch size of step and sequence.")  # fmt: skip
 @click.option("--engines", metavar="NAMES",
               help="Only engines with these names or prefixes, and the baseline. [default: all]")  # fmt: skip
-@click.option("--precision", metavar="NAMES", default="f32,f16,bf16,int8", show_default=True,
+@click.option("--precision", metavar="NAMES", default=",".join(PRECISIONS), show_default=True,
               help="Precisions of the native engines.")  # fmt: skip
 @click.option("--baseline", metavar="NAME",
               help="Baseline of the ratios. [default: the dense unit in ONNX Runtime, else PyTorch]")  # fmt: skip
@@ -94,10 +97,9 @@ def run(
     It reports wall time and, in the column GPU, the time between two CUDA events. Not run on a GPU yet.
     """
     from vcdeploy.bench import report
-    from vcdeploy.bench.run import DIM, UNIT, need_gpu
     from vcdeploy.bench.run import bench as measure
+    from vcdeploy.bench.run import need_gpu
     from vcdeploy.cli import terminal
-    from vcdeploy.spec import PRECISIONS
 
     if model is not None and model.endswith(".json"):
         raise BadValue(
@@ -106,7 +108,7 @@ def run(
     old = read_old(compare, threshold)
     if device == "cuda":
         need_gpu()
-    scenarios = listed(scenario, SCENARIOS, "--scenario")
+    scenarios = listed(scenario, tuple(SCENARIOS), "--scenario")
     precisions = listed(precision, tuple(PRECISIONS), "--precision")
     synthetic = [option for option, value in {"--unit": unit, "--dim": dim, "--m": m}.items() if value is not None]
     if model is not None and synthetic:
@@ -117,7 +119,7 @@ def run(
         model = model or zoo.DEFAULT
     with ended_by_sigterm(), progress("bench") as tell:
         document = measure(
-            model, unit=unit or UNIT, dim=dim or DIM, m_range=m_range(m or "0.2:0.6"), text=text,
+            model, unit=unit or UNIT, dim=dim or DIM, m_range=m_range(m) if m else M_RANGE, text=text,
             scenarios=scenarios, steps=steps, batch=batch, engines=split(engines), precisions=precisions,
             baseline=baseline, threads=threads, device=device, quick=quick, rounds=rounds, seed=seed,
             command=command_line(), tell=tell,
