@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,11 +169,9 @@ class NativeSequences:
         allowed: NDArray[np.bool_] | None = None,
         check: Check | None = None,
     ) -> Drawn:
-        options = {id(each): each for each in sampling}
-        made = {key: _native.Sampling(**_options(each)) for key, each in options.items()}
         mask = None if allowed is None else allowed.view(np.uint8)
         with _refused("generate"):
-            return self._session.generate(uniforms, [made[id(each)] for each in sampling], mask, check)
+            return self._session.generate(uniforms, list(map(_native_sampling, sampling)), mask, check)
 
     def save(self) -> tuple[NDArray[Any], NDArray[Any], list[Past]]:
         state, m, pasts = self._session.save()
@@ -190,8 +189,10 @@ class NativeSequences:
         self._session.reset(rows)
 
 
-def _options(sampling: Sampling) -> dict[str, Any]:
-    return {each.name: getattr(sampling, each.name) for each in fields(sampling) if each.name != "seed"}
+@lru_cache(maxsize=256)
+def _native_sampling(sampling: Sampling) -> _native.Sampling:
+    options = {each.name: getattr(sampling, each.name) for each in fields(sampling) if each.name != "seed"}
+    return _native.Sampling(**options)
 
 
 @contextmanager

@@ -270,7 +270,7 @@ def check_ids(ids: NDArray[Any], vocab: Vocabulary, name: str) -> None:
 def settled(sampling: Sampling | None, options: dict[str, Any], vocab: Vocabulary) -> Sampling:
     """Sampling with options replaced, and its stop strings as ids."""
     try:
-        sampling = replace(sampling or Sampling(), **options)
+        sampling = replace(sampling or Sampling(), **options) if options else sampling or Sampling()
     except TypeError as error:
         raise VcdeployError(f"the sampling options are invalid ({error}); see vcdeploy.Sampling") from error
     if not sampling.stop:
@@ -281,7 +281,7 @@ def settled(sampling: Sampling | None, options: dict[str, Any], vocab: Vocabular
     for each in stop:
         if not all(0 <= id_ < len(vocab) for id_ in each):
             raise BadValue(f"a stop sequence holds an id that is not one of the symbols, 0 to {len(vocab) - 1}: {each}")
-    return replace(sampling, stop=stop)
+    return sampling if stop == sampling.stop else replace(sampling, stop=stop)
 
 
 class Session:
@@ -383,9 +383,10 @@ class Session:
             raise VcdeployError(f"length must be 0 or more, not {length}")
         if sampling is None or isinstance(sampling, Sampling):
             one = settled(sampling, options, self._vocab)
-            each = [replace(one, seed=one.seed + n) if n else one for n in range(self.batch)]
+            each, seeds = [one] * self.batch, [one.seed + n for n in range(self.batch)]
         else:
             each = [settled(one, options, self._vocab) for one in sampling]
+            seeds = [one.seed for one in each]
             if len(each) != self.batch:
                 raise VcdeployError(f"this session has {self.batch} sequences, but sampling is for {len(each)}")
         mask = None
@@ -395,7 +396,7 @@ class Session:
             if mask.shape not in (shape, shape[1:]):
                 raise VcdeployError(f"allowed must have the shape {list(shape)}, not {list(mask.shape)}")
             mask = np.ascontiguousarray(np.broadcast_to(mask, shape))
-        uniforms = self._draws.take([one.seed for one in each], length)
+        uniforms = self._draws.take(seeds, length)
         drawn = self._sequences.generate(uniforms, each, mask, check_of(timeout, cancel))
         self._draws.used(drawn[3].tolist())
         return tokens_of(drawn)
