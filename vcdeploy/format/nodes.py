@@ -1,8 +1,7 @@
 """Builds the nodes and declares the weights of an ONNX graph. Knows nothing about units or models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -65,8 +64,7 @@ class Nodes:
         return Graph(name, inputs, outputs, self.nodes)
 
 
-@dataclass(frozen=True)
-class Initializer:
+class Initializer(NamedTuple):
     """A stored array: its name, its number in onnx.TensorProto.DataType and its shape."""
 
     name: str

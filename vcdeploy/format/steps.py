@@ -4,7 +4,6 @@ Shapes: x, h, c, e [B, d]; m [B]; the weights of a step [G·d, d], gates stacked
 prefix that covers every active dimension: past it the mask is 0, so both give the same result.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +14,14 @@ from vcdeploy.format.wire import DOUBLE, FLOAT
 from vcdeploy.spec import INT8_LEVELS
 
 
-@dataclass(frozen=True)
-class Scheduler:
+class Scheduler(NamedTuple):
     """The values a mask needs, the same at every step; all but u, v, b are computed once, before the first step."""
 
     u: str
     v: str
     b: str
     dim: str  # scalar D
-    index: str  # [D]: 1 … D
+    places: str  # [D]: 1 … D
     sharpness: str  # scalars from here on
     epsilon: str
     upper: str  # 1 - epsilon
@@ -57,7 +55,7 @@ class Scheduler:
         """e [B, D]: exactly 1 above 1 - epsilon, exactly 0 below epsilon; NaN stays NaN."""
         last = nodes.constant([-1], np.int64)
         reach = nodes.add("Mul", nodes.add("Unsqueeze", m, last), self.dim)  # [B, 1]: m·D
-        x = nodes.add("Mul", self.sharpness, nodes.add("Sub", reach, self.index))
+        x = nodes.add("Mul", self.sharpness, nodes.add("Sub", reach, self.places))
         soft = int8.sigmoid(nodes, x) if int8 else nodes.add("Sigmoid", x)
         soft = nodes.add("Where", nodes.add("Greater", soft, self.upper), self.one, soft)
         return nodes.add("Where", nodes.add("Less", soft, self.epsilon), self.zero, soft)
@@ -80,8 +78,7 @@ class Vector(NamedTuple):
 Range = tuple[str, str]  # of vectors [..., D]: levels per unit, and the value of a level, [..., 1] each
 
 
-@dataclass(frozen=True)
-class Int8:
+class Int8(NamedTuple):
     """The int8 arithmetic: integer products, and every operation rounded separately in float32.
 
     Each runtime thus gets the same bits (docs/design.md, section 2; plugins/cpu/kernels/activations.h). Values are

@@ -15,8 +15,7 @@ anything else must not run as if it were this one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +30,7 @@ from vcdeploy.format.steps import Int8
 from vcdeploy.spec import UNITS
 
 
-@dataclass(frozen=True)
-class Structure:
+class Structure(NamedTuple):
     """The parts of a graph as protobuf messages.
 
     functions: the bodies of our ops; none in the bucketed form and in dense units.
