@@ -44,7 +44,7 @@ from vcdeploy.runtime import int8
 from vcdeploy.runtime.backends import BACKENDS, FUNCTION_BODY, Backend
 from vcdeploy.runtime.sources import OnnxSource
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.units import LanguageModel
 
 if TYPE_CHECKING:
@@ -140,21 +140,35 @@ def check_export(
     tell: gets what is being done, for progress.
     """
     source = OnnxSource(Path("the exported model"), content, compare=False)
-    exact, stored = checkpoint.build(), source.network()
-    tokens, state = _inputs(exact, len(checkpoint.vocab), SEQUENCES)
-    precision = source.config["precision"]
-    same_bits = precision == "int8" and stored.has_scheduler
+    stored = source.network()
+    tokens, state = _inputs(stored, len(checkpoint.vocab), SEQUENCES)
     left_out: list[str] = []
-    chains = []
+    chains: dict[bool, list[_Chain]] = {True: [], False: []}  # by whether they round activations
     for candidate in _candidates(model, source, left_out):
         tell(f"running the model in {candidate.name}")
-        chains.append(candidate.chain(tokens, state))
-    tell(f"comparing {len(chains)} runtimes with PyTorch")
+        chains[candidate.rounds].append(candidate.chain(tokens, state))
+    tell(f"comparing {sum(map(len, chains.values()))} runtimes with PyTorch")
+    differences: list[Difference] = []
+    for rounds, some in chains.items():
+        if some:
+            differences += _compare(source, checkpoint.build(), some, rounds)
+    if source.config["precision"] == "int8" and stored.has_scheduler:
+        outputs = TorchModel(stored, checkpoint.vocab, "int8").run(tokens, state)
+    else:
+        outputs = TorchModel(stored.double(), checkpoint.vocab).run(tokens, state.astype(np.float64))
+    return Report(differences, left_out, tokens, state, outputs)
+
+
+def _compare(source: OnnxSource, exact: LanguageModel, chains: list["_Chain"], rounds: bool) -> list[Difference]:
+    """Compare chains that all round activations, or don't, with the exported network (exact) and the stored one."""
+    precision = source.config["precision"]
     references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
     if precision != "f32":
         references = {
-            "PyTorch, weights as stored": _SameBits(stored) if same_bits else _Comparison(stored, "f32"),
-            "PyTorch, full precision": _Comparison(exact, precision),
+            "PyTorch, weights as stored": _SameBits(source.network())
+            if rounds
+            else _Comparison(source.network(), "f32"),
+            "PyTorch, full precision": _Comparison(exact, precision, rounds),
         }
     first, *others = (comparison.compare(against, chains) for against, comparison in references.items())
     closest = next(iter(references.values()))
@@ -163,11 +177,7 @@ def check_export(
         differences += first[place] + closest.at_once(chain, first[place])
         for other in others:
             differences += other[place]
-    if same_bits:
-        outputs = TorchModel(stored, checkpoint.vocab, precision).run(tokens, state)
-    else:
-        outputs = TorchModel(stored.double(), checkpoint.vocab, precision).run(tokens, state.astype(np.float64))
-    return Report(differences, left_out, tokens, state, outputs)
+    return differences
 
 
 def check_runtime(name: str, runtime: Runtime, network: LanguageModel, batch: int = SEQUENCES) -> list[Difference]:
@@ -196,6 +206,7 @@ class _Candidate:
     start: Callable[[], Runtime]
     steps: int = STEPS  # number of steps to compare
     hint: str = ""  # shown if it can't load the model
+    rounds: bool = False  # whether it rounds activations, as int8 is defined
 
     def chain(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> "_Chain":
         try:
@@ -219,10 +230,16 @@ def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> I
             from vcdeploy import _native
 
             name = f"native kernels, {_native.instruction_sets()[0]}"
-            yield _Candidate(name, lambda: native.start(source, precision, 1))
+            yield _Candidate(name, lambda: native.start(source, precision, 1), rounds=precision == "int8")
         else:
             left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to fix it")
-    yield _Candidate(f"onnx evaluator {onnx.__version__}", lambda: ReferenceRuntime(model), STEPS_OF_REFERENCE)
+    name = f"onnx evaluator {onnx.__version__}"
+    yield _Candidate(name, lambda: ReferenceRuntime(model), STEPS_OF_REFERENCE, rounds=_rounds(source))
+
+
+def _rounds(source: OnnxSource) -> bool:
+    """Whether a graph rounds activations; ONNX's own ops of dense units don't."""
+    return source.config["precision"] == "int8" and UNITS[source.config["unit"]].variable
 
 
 def _onnx_runtimes(model: ModelProto, source: OnnxSource, left_out: list[str]) -> Iterator[_Candidate]:
@@ -233,15 +250,15 @@ def _onnx_runtimes(model: ModelProto, source: OnnxSource, left_out: list[str]) -
     def start(backend: str) -> Callable[[], Backend]:
         return lambda: BACKENDS[backend].start(source, source.config["precision"], 1)
 
-    name, hint = f"ONNX Runtime {onnxruntime.__version__}", "try a smaller --opset"
+    name, hint, rounds = f"ONNX Runtime {onnxruntime.__version__}", "try a smaller --opset", _rounds(source)
     if not used_ops(model):
-        yield _Candidate(name, start("onnxruntime"), hint=hint)
+        yield _Candidate(name, start("onnxruntime"), hint=hint, rounds=rounds)
         return
-    yield _Candidate(f"{name}, function body", start(FUNCTION_BODY), hint=hint)
+    yield _Candidate(f"{name}, function body", start(FUNCTION_BODY), hint=hint, rounds=rounds)
     if library() is None:
         left_out.append(f"the custom op for ONNX Runtime was not built: {HOW_TO_BUILD}")
     else:
-        yield _Candidate(f"{name}, {CUSTOM_OP}", start("onnxruntime"), hint=hint)
+        yield _Candidate(f"{name}, {CUSTOM_OP}", start("onnxruntime"), hint=hint, rounds=rounds)
 
 
 @dataclass(frozen=True)
@@ -288,7 +305,7 @@ class _Blurred(TorchFunctionMode):
 
 
 class _SameBits:
-    """Bit-exact comparison, for variable units in int8: step by step, and all steps in one call."""
+    """Bit-exact comparison, for int8 with rounded activations: step by step, and all steps in one call."""
 
     def __init__(self, network: LanguageModel) -> None:
         self.network = network.float().eval()
@@ -326,14 +343,17 @@ def _largest(values: Tensor) -> float:
 
 
 class _Comparison:
-    """Comparison of a PyTorch model with a file that stores its weights in `precision`, within rounding."""
+    """Comparison of a PyTorch model with a file that stores its weights in `precision`, within rounding.
 
-    def __init__(self, network: LanguageModel, precision: str) -> None:
-        self.network, self.precision = network.double().eval(), precision
+    rounds: whether the runtimes round activations, as int8 is defined.
+    """
+
+    def __init__(self, network: LanguageModel, precision: str, rounds: bool = False) -> None:
+        self.network, self.precision, self.rounds = network.double().eval(), precision, rounds
         self.unit: Any = network.unit
         self.variable = self.unit.has_scheduler
         # int8 has its own sigmoid and tanh.
-        self.activation = TANH_ERROR if precision == "int8" and self.variable else ACTIVATION
+        self.activation = TANH_ERROR if rounds else ACTIVATION
         # ONNX attributes are float32.
         self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
 
@@ -456,7 +476,7 @@ class _Comparison:
 
     def _blurred(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
         """The int8 perturbation of the activations in a step, or in the output layer, with input x and state h."""
-        if self.precision != "int8" or not self.variable or draw is None:
+        if not self.rounds or draw is None:
             return nullcontext()
         # xbar and hbar have separate levels; using those of the larger for both makes the bound larger.
         largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
@@ -471,9 +491,9 @@ class _Comparison:
         return [each.view_as(x) for each in after]
 
     def _dense_step(self, layer: Any, x: Tensor, before: list[Tensor]) -> list[Tensor]:
-        rows = [each.flatten(0, 1) for each in before]
-        _, *after = self.unit.run_layer(layer, x.flatten(0, 1).unsqueeze(0), *rows)
-        return [each.view_as(x) for each in after]
+        step: Any = cells.STEPS[self.unit.spec.name]
+        after = step(*(each.flatten(0, 1) for each in (x, *before)), *self.unit.weights_of(layer))
+        return [each.view_as(x) for each in ([after] if isinstance(after, Tensor) else after)]
 
     def _activations(self, wanted: Outputs) -> dict[str, float]:
         """The error from approximate activations: one in m, up to four in a state, scaled by its magnitude."""

@@ -28,21 +28,23 @@ def op(
     H0: Floats,
     U: Floats,
     V: Floats,
-    u: Floats,
-    v: Floats,
-    b: Floats,
+    u: Floats | None = None,
+    v: Floats | None = None,
+    b: Floats | None = None,
     C0: Floats | None = None,
     *,
-    sharpness: float,
-    epsilon: float,
+    sharpness: float = 1.0,
+    epsilon: float = 1e-3,
     m: Floats | None = None,
+    bias: Floats | None = None,
     precision: str = "f32",
     threads: int = 1,
     isa: str = "auto",
 ) -> tuple[Any, ...]:
-    """The op of docs/design.md, section 2: Y [T, B, D], H [B, D], M [T, B] and, for vclstm, C [B, D].
+    """The op of docs/design.md, section 2: Y [T, B, D], H [B, D], M [T, B] and, for vclstm and lstm, C [B, D].
 
-    m [T, B]: shares to use instead of the scheduler's. The weights are packed anew at every call.
+    u, v, b: of a variable unit, with sharpness and epsilon. bias: of a dense one, [G·D]; for gru [4·D], the last of
+    U_n h. m [T, B]: shares to use instead of the scheduler's. The weights are packed anew at every call.
     """
 
 Reals = NDArray[np.float32] | NDArray[np.float64]
@@ -130,7 +132,10 @@ class Model:
         table_bytes: int = 0,
         isa: str = "auto",
     ) -> None:
-        """layers: U, V, u, v, b of each; u, v, b in float32. table_bytes: what the first layer's table may take."""
+        """layers: U, V, u, v, b of each, or U, V and maybe the bias of a dense unit; all but U and V in float32.
+
+        table_bytes: what the first layer's table may take.
+        """
 
     def run(
         self,

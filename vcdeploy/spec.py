@@ -20,7 +20,8 @@ class Unit:
     variable: whether it has a scheduler. dense: the dense counterparts, closest first.
     products: a × a matrix products per step. elman_units: how many Elman units the paper counts it as.
     trains: whether it has an op that trains on the kernels of plugins/cpu/training.
-    exports: whether `vcdeploy export` supports it.
+    biased: whether a model of it may have biases, as one imported from PyTorch. exports: whether `vcdeploy export`
+    supports it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Unit:
     elman_units: int
     dense: tuple[str, ...] = ()
     trains: bool = True
+    biased: bool = False
     exports: bool = True
 
     @cached_property
@@ -88,12 +90,12 @@ UNITS = {
         Unit("vcrnn", ("h",), ("h",), True, 2, 1, dense=("rnn",)),
         Unit("vcgru", ("r", "z", "h"), ("h",), True, 6, 2, dense=("gru", "lstm")),
         Unit("vclstm", ("i", "f", "g", "o"), ("h", "c"), True, 8, 4, dense=("lstm", "gru")),
-        Unit("rnn", ("h",), ("h",), False, 2, 1),
+        Unit("rnn", ("h",), ("h",), False, 2, 1, biased=True),
         # The paper's form, that of vcgru: the reset gate multiplies the state before the matrix does.
         Unit("gru-reset-first", ("r", "z", "h"), ("h",), False, 6, 2),
         # PyTorch's form: the reset gate multiplies the product.
-        Unit("gru", ("r", "z", "n"), ("h",), False, 6, 2, trains=False),
-        Unit("lstm", ("i", "f", "g", "o"), ("h", "c"), False, 8, 4),
+        Unit("gru", ("r", "z", "n"), ("h",), False, 6, 2, trains=False, biased=True),
+        Unit("lstm", ("i", "f", "g", "o"), ("h", "c"), False, 8, 4, biased=True),
         # A fast and a slow layer; its cost depends on how often the slow one runs (vcdeploy/cost.py).
         Unit("crnn", ("fast", "slow"), ("fast", "slow"), False, 2, 1, trains=False, exports=False),
     )

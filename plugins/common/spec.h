@@ -6,8 +6,9 @@
 
 namespace vcdeploy {
 
-// A dense unit is a variable one without its scheduler: everything is active, and the mask is 1.
-enum class Unit { vcrnn, vcgru, vclstm, rnn, gru_reset_first, lstm };
+// A dense unit is a variable one without its scheduler: everything is active, and the mask is 1. Except gru, which is
+// PyTorch's: the last gate multiplies by r what U makes of h, and z keeps the state.
+enum class Unit { vcrnn, vcgru, vclstm, rnn, gru_reset_first, gru, lstm };
 
 struct UnitSpec {
     Unit unit;
@@ -18,20 +19,23 @@ struct UnitSpec {
     const char* gate_names[4];  // their order in the stacked weights U and V, [gates * D, D]
     int state_rows;             // rows of a layer's state per sequence: h, or h and c
     bool resets;                // the last gate reads r ⊙ hbar, so a step has two phases
+    bool resets_product;        // r multiplies the product of the last gate, which is kept apart; not trained here
 
     constexpr bool has_cell() const { return state_rows == 2; }
+    constexpr int planes() const { return gates + (resets_product ? 1 : 0); }  // sums and biases of a step, per row
     // Of a variable unit's op: X, H0, U, V, u, v, b, and C0; Y, H, M, and C.
     constexpr int inputs() const { return has_cell() ? 8 : 7; }
     constexpr int outputs() const { return has_cell() ? 4 : 3; }
 };
 
 inline constexpr UnitSpec kUnits[] = {
-    {Unit::vcrnn, "vcrnn", "VCRNN", true, 1, {"h"}, 1, false},
-    {Unit::vcgru, "vcgru", "VCGRU", true, 3, {"r", "z", "h"}, 1, true},
-    {Unit::vclstm, "vclstm", "VCLSTM", true, 4, {"i", "f", "g", "o"}, 2, false},
-    {Unit::rnn, "rnn", "RNN", false, 1, {"h"}, 1, false},
-    {Unit::gru_reset_first, "gru-reset-first", "GRU", false, 3, {"r", "z", "h"}, 1, true},
-    {Unit::lstm, "lstm", "LSTM", false, 4, {"i", "f", "g", "o"}, 2, false},
+    {Unit::vcrnn, "vcrnn", "VCRNN", true, 1, {"h"}, 1, false, false},
+    {Unit::vcgru, "vcgru", "VCGRU", true, 3, {"r", "z", "h"}, 1, true, false},
+    {Unit::vclstm, "vclstm", "VCLSTM", true, 4, {"i", "f", "g", "o"}, 2, false, false},
+    {Unit::rnn, "rnn", "RNN", false, 1, {"h"}, 1, false, false},
+    {Unit::gru_reset_first, "gru-reset-first", "GRU", false, 3, {"r", "z", "h"}, 1, true, false},
+    {Unit::gru, "gru", "GRU", false, 3, {"r", "z", "n"}, 1, false, true},
+    {Unit::lstm, "lstm", "LSTM", false, 4, {"i", "f", "g", "o"}, 2, false, false},
 };
 inline constexpr int kUnitCount = sizeof kUnits / sizeof kUnits[0];
 inline constexpr int kVariableCount = 3;  // the variable units come first; the GPU and ONNX Runtime have only these

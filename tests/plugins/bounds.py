@@ -82,13 +82,14 @@ def step_bounds(
     e: Tensor,
     weights: list[Tensor],
     cell: list[Tensor],
+    bias: Tensor | None = None,
     *,
     tabulated: bool = False,
     mask_error: float = 0.0,
 ) -> list[Tensor]:
     """Error bounds of h' (and c') of one step, by differentiating the equations of docs/design.md.
 
-    e: the mask; ones for a dense unit.
+    e: the mask; ones for a dense unit. bias: of a dense unit, as the reference takes it.
     tabulated: V xbar is a table entry plus or minus the columns in between, which may be past the active dimensions, so
     every column's weight counts with the full x. In int8 the table holds integers, and is exact.
     mask_error: relative error bound of e beyond its rounding to a float.
@@ -101,9 +102,12 @@ def step_bounds(
         mask_error = max(mask_error, (TANH_ERROR / 2 + ROUNDING) / EPSILON + 4 * ROUNDING * D)
     c = cell[0] if cell else torch.zeros_like(h)
     hbar, xbar = e * h, e * x
-    sums = hbar @ U.T + xbar @ V.T
+    G = len(U)
+    added = torch.zeros(G) if bias is None else bias[:G].double()
+    sums = hbar @ U.T + xbar @ V.T + added
     inputs = x if tabulated and precision != "int8" else xbar
     of_input = product_bound(V, inputs, precision, mask_error * xbar.abs(), reach=x.abs().amax(1, keepdim=True))
+    of_input = of_input + 4 * ROUNDING * added.abs()  # added to a sum that is rounded again twice
     off = (product_bound(U, hbar, precision, mask_error * hbar.abs()).square() + of_input.square()).sqrt()
     gate = off / 4 + activation  # the slope of sigmoid is at most 1/4, that of tanh 1
     roundings = 8 * ROUNDING * (1 + h.abs() + c.abs()) + mask_error * e * (1 + h.abs() + 2 * c.abs())
@@ -118,6 +122,14 @@ def step_bounds(
         g_off = (reset.square() + of_input[:, 2 * D :].square()).sqrt() + activation
         g = torch.tanh((r * hbar) @ Uh.T + xbar @ Vh.T)
         return [e * (gate[:, D : 2 * D] * (g - h).abs() + z * g_off) + roundings]
+    if unit == "gru":
+        z, Un = torch.sigmoid(sums[:, D : 2 * D]), U[2 * D :]
+        extra = torch.zeros(D) if bias is None else bias[G:].double()
+        product = h @ Un.T + extra
+        product_off = product_bound(Un, h, precision) + 4 * ROUNDING * extra.abs()
+        n = torch.tanh(torch.sigmoid(sums[:, :D]) * product + x @ V[2 * D :].T + added[2 * D :])
+        n_off = gate[:, :D] * product.abs() + product_off + of_input[:, 2 * D :] + activation
+        return [gate[:, D : 2 * D] * (h - n).abs() + (1 - z) * n_off + roundings * (1 + product.abs())]
     i, f, g, o = sums.chunk(4, 1)
     i_off, f_off, _, o_off = gate.chunk(4, 1)
     g_off = off[:, 2 * D : 3 * D] + activation

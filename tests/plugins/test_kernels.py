@@ -255,7 +255,7 @@ def wrong(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"unit": "gru"}, ValueError, "no unit 'gru': choose from vcrnn, vcgru, vclstm"),
+        ({"unit": "crnn"}, ValueError, "no unit 'crnn': choose from vcrnn, vcgru, vclstm"),
         ({"precision": "f8"}, ValueError, "no precision 'f8': choose from f32, f16, bf16, int8"),
         ({"isa": "mmx"}, ValueError, "no instruction set 'mmx' on this processor: auto, or one of .*portable"),
         ({"threads": 0}, ValueError, "threads must be between 1 and 256, not 0"),

@@ -1,7 +1,7 @@
 """plugins/common/spec.h and vcdeploy/spec.py agree on every unit that runs in native code and on every precision."""
 
 from vcdeploy import _native
-from vcdeploy.spec import PRECISIONS, TRAINED_UNITS, UNITS
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, UNITS, VARIABLE_UNITS
 
 
 def test_units_are_those_of_python() -> None:
@@ -13,7 +13,7 @@ def test_units_are_those_of_python() -> None:
             "gates": unit.gates,
             "state_rows": unit.state_rows,
         }
-    assert list(_native.spec()["units"]) == list(TRAINED_UNITS)
+    assert tuple(_native.spec()["units"]) == (*VARIABLE_UNITS, *DENSE_UNITS)
 
 
 def test_precisions_are_those_of_python() -> None:

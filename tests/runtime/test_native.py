@@ -116,8 +116,8 @@ def test_an_instruction_set_can_be_selected() -> None:
 
 def test_what_is_wrong_is_said() -> None:
     checkpoint, _ = trained("vcgru")
-    with pytest.raises(VcdeployError, match="runs vcrnn, vcgru, vclstm, not 'gru'"):
-        NativeModel({}, VOCAB, unit="gru")
+    with pytest.raises(VcdeployError, match="doesn't run 'crnn'"):
+        NativeModel({}, VOCAB, unit="crnn")
     part = {name: each for name, each in checkpoint.model.items() if name != "unit.layers.1.V"}
     with pytest.raises(VcdeployError, match=r"no weights named 'layers\.1\.V'"):
         NativeModel(part, VOCAB, unit="vcgru")

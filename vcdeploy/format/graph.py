@@ -3,6 +3,7 @@
 import json
 from typing import Any, Protocol
 
+import numpy as np
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
@@ -114,8 +115,11 @@ def _arrays(unit: str, layers: int, parameters: dict[str, Array]) -> dict[str, A
     for index in range(layers):
         name, source = f"layers.{index}", f"unit.layers.{index}"
         if not UNITS[unit].variable:
-            arrays[f"{name}.W"] = onnx_gates(unit, parameters[f"{source}.weight_ih_l0"])
-            arrays[f"{name}.R"] = onnx_gates(unit, parameters[f"{source}.weight_hh_l0"])
+            for part, kind in (("W", "ih"), ("R", "hh")):
+                arrays[f"{name}.{part}"] = onnx_gates(unit, parameters[f"{source}.weight_{kind}_l0"])[np.newaxis]
+            biases = [f"{source}.bias_{kind}_l0" for kind in ("ih", "hh")]
+            if biases[0] in parameters:
+                arrays[f"{name}.B"] = np.concatenate([onnx_gates(unit, parameters[each]) for each in biases])
         else:
             arrays |= {f"{name}.{part}": parameters[f"{source}.{part}"] for part in UNITS[unit].weights}
     return arrays | {name: parameters[name] for name in ("output.weight", "output.bias")}

@@ -29,6 +29,7 @@ def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
         sound = (
             unit is not None
             and unit.exports
+            and config.get("bias", False) in (False, unit.biased)
             and all(type(config[key]) is int and 0 < config[key] <= LARGEST for key in ("dim", "layers"))
         )
         if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():

@@ -92,6 +92,8 @@ def declared(config: Mapping[str, Any], symbols: int) -> Weights:
         if not UNITS[unit].variable:
             for part in ("W", "R"):
                 weights.add(f"layers.{index}.{part}", (1, stacked, D))
+            if config.get("bias"):
+                weights.add(f"layers.{index}.B", (2 * stacked,))
             continue
         shapes = ((stacked, D), (stacked, D), (D,), (D,), (1,))
         for part, shape in zip(UNITS[unit].weights, shapes, strict=True):

@@ -2,9 +2,10 @@
 
 Every kernel of the project is tested against this file. A variable unit computes densely and masks. The mask e is
 exactly 0 past a, so rows and columns past a are multiplied by zeros only, and a kernel that reads only the upper-left
-a × a blocks of U and V gets the same numbers, forward and backward. A dense unit has the same equations with e = 1.
+a × a blocks of U and V gets the same numbers, forward and backward. A dense unit has the same equations with e = 1;
+one imported from PyTorch has biases.
 
-Shapes: x, h, c [B, D]; U, V [G·D, D] with the gates stacked by rows; u, v [D]; b [1]; m [B].
+Shapes: x, h, c [B, D]; U, V [G·D, D] with the gates stacked by rows; u, v [D]; b [1]; m [B]; bias [G·D].
 Sequences: X [T, B, D], H0 [B, D] -> Y [T, B, D], H [B, D], M [T, B].
 """
 
@@ -23,9 +24,9 @@ def blend(e: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(e == 0, old, e * new + (1 - e) * old)
 
 
-def rnn_step(x: Tensor, h: Tensor, U: Tensor, V: Tensor) -> Tensor:
+def rnn_step(x: Tensor, h: Tensor, U: Tensor, V: Tensor, bias: Tensor | None = None) -> Tensor:
     """One RNN step. Returns the new h."""
-    return torch.tanh(linear(h, U) + linear(x, V))
+    return torch.tanh(linear(h, U) + linear(x, V, bias))
 
 
 def _gru_gates(x: Tensor, h: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,15 +43,32 @@ def gru_reset_first_step(x: Tensor, h: Tensor, U: Tensor, V: Tensor) -> Tensor:
     return z * g + (1 - z) * h
 
 
-def _lstm_gates(x: Tensor, h: Tensor, c: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+def gru_step(x: Tensor, h: Tensor, U: Tensor, V: Tensor, bias: Tensor | None = None) -> Tensor:
+    """One GRU step, in PyTorch's form. Returns the new h. Gates: r, z, n; the reset gate multiplies the product U_n h.
+
+    bias [4D]: of r, z and n, then of the product U_n h.
+    """
+    D = h.shape[-1]
+    of_gates, of_product = (None, None) if bias is None else bias.split([3 * D, D])
+    from_x, from_h = linear(x, V, of_gates), linear(h, U)
+    r, z = torch.sigmoid(from_h[:, : 2 * D] + from_x[:, : 2 * D]).chunk(2, -1)
+    product = from_h[:, 2 * D :] if of_product is None else from_h[:, 2 * D :] + of_product
+    return z * h + (1 - z) * torch.tanh(r * product + from_x[:, 2 * D :])
+
+
+def _lstm_gates(
+    x: Tensor, h: Tensor, c: Tensor, U: Tensor, V: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The new cell and the gate o. Gates: i, f, g, o."""
-    i, f, g, o = (linear(h, U) + linear(x, V)).chunk(4, -1)
+    i, f, g, o = (linear(h, U) + linear(x, V, bias)).chunk(4, -1)
     return torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), torch.sigmoid(o)
 
 
-def lstm_step(x: Tensor, h: Tensor, c: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+def lstm_step(
+    x: Tensor, h: Tensor, c: Tensor, U: Tensor, V: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """One LSTM step. Returns the new h and the new c."""
-    c, o = _lstm_gates(x, h, c, U, V)
+    c, o = _lstm_gates(x, h, c, U, V, bias)
     return o * torch.tanh(c), c
 
 
@@ -115,6 +133,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "vclstm": vclstm_step,
     "rnn": rnn_step,
     "gru-reset-first": gru_reset_first_step,
+    "gru": gru_step,
     "lstm": lstm_step,
 }
 

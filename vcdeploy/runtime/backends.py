@@ -117,7 +117,7 @@ FUNCTION_BODY = "onnxruntime:function"  # ONNX Runtime without our custom op
 BACKENDS = {
     row.name: row
     for row in (
-        Row("native", "vcdeploy.runtime.native", dense=False, repacks=True),
+        Row("native", "vcdeploy.runtime.native", repacks=True),
         Row("onnxruntime", "vcdeploy.runtime.onnxruntime", ("onnxruntime",)),
         Row("torch", "vcdeploy.runtime.torch", ("torch",), crnn=True),
         Row(FUNCTION_BODY, "vcdeploy.runtime.onnxruntime", ("onnxruntime",)),

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -100,11 +99,9 @@ class Int8(TorchFunctionMode):
 
 
 def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Run a float32 model of a variable unit in int8: tokens [T, B], state [S, B, D] -> logits, state, m."""
+    """Run a float32 model in int8: tokens [T, B], state [S, B, D] -> logits, state, m. Not a CRNN."""
     unit: Any = model.unit
     step, rows, D = cells.STEPS[model.unit_name], unit.spec.state_rows, unit.dim
-    # Files and kernels store them as float32.
-    sharpness, epsilon = (float(np.float32(each)) for each in (unit.sharpness, unit.epsilon))
     matrices = Matrices()
     x = model.embedding(tokens)
     if state is None:
@@ -113,12 +110,14 @@ def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tu
     fractions: list[Tensor] = []
     for index, layer in enumerate(unit.layers):
         after = list(state[index * rows : (index + 1) * rows])
+        weights = unit.weights_of(layer)
         made, m = [], []
         for x_t in x:
-            with Int8(D, matrices, x_t, layer.V):
-                *after, m_t = step(x_t, *after, layer.U, layer.V, layer.u, layer.v, layer.b, sharpness, epsilon)
+            with Int8(D, matrices, x_t, weights[1]):
+                outputs = step(x_t, *after, *weights)
+            after = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+            m.append(after.pop() if unit.has_scheduler else x_t.new_ones(len(x_t)))
             made.append(after[0])
-            m.append(m_t)
         x = torch.stack(made)
         states += after
         fractions.append(torch.stack(m))

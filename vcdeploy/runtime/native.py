@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
+from vcdeploy.format.dense import joined_bias, own_weights
 from vcdeploy.format.reader import Stored
 from vcdeploy.runtime.backends import Interruptible
 from vcdeploy.runtime.limits import Check
 from vcdeploy.runtime.sampling import Sampling
 from vcdeploy.runtime.saved import Past
 from vcdeploy.runtime.session import Drawn
-from vcdeploy.spec import UNITS, VARIABLE_UNITS
+from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -45,13 +46,23 @@ def _array(weight: ArrayLike | Stored) -> Any:
     return weight.values.view(np.uint8), weight.precision, scale
 
 
-class NativeModel(Interruptible):
-    """A language model of variable-computation units, with packed weights, on the CPU.
+def _layer(unit: str, arrays: Mapping[str, Any], layer: str) -> list[Any]:
+    """The arrays of a layer as _native.Model takes them."""
+    if UNITS[unit].variable:
+        return [arrays[layer + name] for name in UNITS[unit].weights]
+    matrices = [arrays[f"{layer}weight_hh_l0"], arrays[f"{layer}weight_ih_l0"]]
+    if f"{layer}bias_ih_l0" not in arrays:
+        return matrices
+    return [*matrices, joined_bias(unit, *(arrays[f"{layer}bias_{kind}_l0"] for kind in ("ih", "hh")))]
 
-    weights: `embedding` [vocab, D], `layers.0.U`, `.V`, `.u`, `.v`, `.b` and so on, `output.weight` [vocab, D],
-    `output.bias` [vocab]; or the names of a checkpoint. Weights of a model file are packed as they are stored, row by
-    row, without a float32 copy of the matrix. table_bytes: maximum size of the first layer's input table; 0 for no
-    table. isa: an instruction set of `_native.instruction_sets()`, for tests.
+
+class NativeModel(Interruptible):
+    """A language model with packed weights, on the CPU.
+
+    weights: `embedding` [vocab, D], `layers.0.U`, `.V`, `.u`, `.v`, `.b` and so on, or those of a dense unit as in a
+    file, `output.weight` [vocab, D], `output.bias` [vocab]; or the names of a checkpoint. Weights of a model file are
+    packed as they are stored, row by row, without a float32 copy of the matrix. table_bytes: maximum size of the first
+    layer's input table; 0 for no table. isa: an instruction set of `_native.instruction_sets()`, for tests.
     """
 
     backend = "native"
@@ -69,18 +80,19 @@ class NativeModel(Interruptible):
         table_bytes: int = TABLE_BYTES,
         isa: str = "auto",
     ) -> None:
-        if unit not in VARIABLE_UNITS:
-            raise VcdeployError(
-                f"the native backend runs {', '.join(VARIABLE_UNITS)}, not {unit!r}; use another backend"
-            )
+        if not UNITS[unit].exports:
+            raise VcdeployError(f"the native backend doesn't run {unit!r}; use the torch backend")
         self.vocab, self.unit, self.precision = vocab, unit, precision
-        numbers = [int(found[1]) for name in plain_names(weights) if (found := re.match(r"layers\.(\d+)\.", name))]
+        weights = plain_names(weights)
+        if "layers.0.W" in weights:
+            weights = own_weights(unit, weights)
+        numbers = [int(found[1]) for name in weights if (found := re.match(r"layers\.(\d+)\.", name))]
         try:
-            arrays = {name: _array(each) for name, each in plain_names(weights).items()}
+            arrays = {name: _array(each) for name, each in weights.items()}
             self._model = _native.Model(
                 unit,
                 arrays["embedding"],
-                [[arrays[f"layers.{n}.{name}"] for name in "UVuvb"] for n in range(max(numbers, default=-1) + 1)],
+                [_layer(unit, arrays, f"layers.{n}.") for n in range(max(numbers, default=-1) + 1)],
                 arrays["output.weight"],
                 arrays["output.bias"],
                 sharpness=sharpness,

@@ -204,7 +204,7 @@ class OnnxSource:
 
         weights = self._state_dict()  # compares the graph, before a network of the described size is built
         settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
-        network = LanguageModel(self.config["unit"], len(self.vocab), **settings)
+        network = LanguageModel(self.config["unit"], len(self.vocab), **settings, bias=bool(self.config.get("bias")))
         try:
             network.load_state_dict(weights)
         except RuntimeError as error:
@@ -215,18 +215,18 @@ class OnnxSource:
         """The weights in float32, by PyTorch name."""
         import torch
 
-        from vcdeploy.format.dense import own_gates
+        from vcdeploy.format.dense import own_weights
 
-        unit, dense = self.config["unit"], {"W": "weight_ih_l0", "R": "weight_hh_l0"}
+        weights = self.weights()
+        if not UNITS[self.config["unit"]].variable:
+            weights = own_weights(self.config["unit"], weights)
         parameters: dict[str, NDArray[np.float32]] = {}
-        for name, stored in self.weights().items():
-            array = stored.wide()
-            layer, _, part = name.rpartition(".")
+        for name, stored in weights.items():
+            layer, _, _ = name.rpartition(".")
             if name == "embedding":
-                parameters["embedding.weight"] = array
+                parameters["embedding.weight"] = stored.wide()
             elif layer.startswith("layers."):
-                own = array if UNITS[unit].variable else own_gates(unit, array)
-                parameters[f"unit.{layer}.{dense.get(part, part)}"] = own
+                parameters[f"unit.{name}"] = stored.wide()
             elif layer == "output":
-                parameters[name] = array
+                parameters[name] = stored.wide()
         return {name: torch.from_numpy(array.copy()) for name, array in parameters.items()}

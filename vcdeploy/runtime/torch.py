@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class TorchModel(PythonLoop):
     """A language model of vcdeploy.units; runs on the device of its weights.
 
-    precision: int8 rounds the activations of variable units, as on every backend; the weights are used as they are.
+    precision: int8 rounds activations, as the native backend does; the weights are used as they are.
     """
 
     backend = "torch"
 
     def __init__(self, model: LanguageModel, vocab: Vocabulary, precision: str = "f32") -> None:
         self.model, self.vocab = model.eval(), vocab
-        self._int8 = precision == "int8" and model.has_scheduler
+        self._int8 = precision == "int8"
 
     @torch.no_grad()
     def run(

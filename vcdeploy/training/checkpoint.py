@@ -67,7 +67,7 @@ class Checkpoint:
         """Build the model with its weights, in eval mode."""
         try:
             shape = {name: self.config[name] for name in ("dim", "layers", "dropout", "sharpness", "epsilon")}
-            model = LanguageModel(self.config["unit"], len(self.vocab), **shape)
+            model = LanguageModel(self.config["unit"], len(self.vocab), **shape, bias=bool(self.config.get("bias")))
             model.load_state_dict(self.model)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise VcdeployError(f"the checkpoint's weights do not match its description: {error}") from error

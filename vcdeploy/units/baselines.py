@@ -1,7 +1,8 @@
 """The dense units of the paper's comparisons: Elman RNN, GRU, LSTM, and the Conditional RNN.
 
 They have the interface of the variable units (vcdeploy.units.variable) and report m = 1: every dimension at every step.
-Like the variable units they have no biases; the first layer's bias would be redundant with the embedding.
+Like the variable units they have no biases; the first layer's bias would be redundant with the embedding. With `bias`,
+for models made elsewhere, they are PyTorch's own modules.
 
 RNN, LSTM and GRUResetFirst train with the kernels of the variable units. Their weights have the names and shapes of
 PyTorch's modules.
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vcdeploy import kernels
+from vcdeploy.format.dense import joined_bias
 from vcdeploy.reference import cells
 from vcdeploy.spec import UNITS, Unit
 from vcdeploy.units.variable import refuse_positional
@@ -26,11 +28,13 @@ class DenseUnit(nn.Module):
     layer: ClassVar[type[nn.Module]]
     has_scheduler: ClassVar[bool] = False
 
-    def __init__(self, dim: int, *others: NoReturn, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, *others: NoReturn, layers: int = 1, dropout: float = 0.0, bias: bool = False) -> None:
         super().__init__()
         refuse_positional(type(self).__name__, dim, others)
-        self.dim = dim
-        self.layers = nn.ModuleList(self.layer(dim, dim, bias=False) for _ in range(layers))
+        if bias and not self.spec.biased:
+            raise ValueError(f"{self.spec.name} has no biases")
+        self.dim, self.bias = dim, bias
+        self.layers = nn.ModuleList(self.layer(dim, dim, bias=bias) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,7 +51,8 @@ class DenseUnit(nn.Module):
     def run_layer(self, layer: Any, x: Tensor, h: Tensor, *c: Tensor) -> tuple[Tensor, ...]:
         """Run one layer over x [T, B, D] from h, and c of an LSTM, [B, D]. Returns y, h and c."""
         exporting = torch.onnx.is_in_onnx_export()
-        if self.layer is Weights or (self.spec.trains and x.device.type == "cpu" and not exporting):
+        own = self.spec.trains and not self.bias and x.device.type == "cpu" and not exporting
+        if own or self.layer is Weights:
             run = cells.SEQUENCES[self.spec.name] if exporting else kernels.OPS[self.spec.name]
             made: tuple[Tensor, ...] = run(x, h, layer.weight_hh_l0, layer.weight_ih_l0, *c)
             return made
@@ -55,12 +60,21 @@ class DenseUnit(nn.Module):
         y, after = layer(x, tuple(before) if c else before[0])
         return y, *(each[0] for each in (after if c else [after]))
 
+    def weights_of(self, layer: Any) -> tuple[Tensor, ...]:
+        """The weights of a layer as the reference takes them: U, V and, if there is one, the bias."""
+        weights = (layer.weight_hh_l0, layer.weight_ih_l0)
+        if not self.bias:
+            return weights
+        biases = (each.detach().cpu().numpy() for each in (layer.bias_ih_l0, layer.bias_hh_l0))
+        return *weights, torch.from_numpy(joined_bias(self.spec.name, *biases)).to(layer.bias_ih_l0.device)
+
 
 class Weights(nn.Module):
     """The weights of a GRU layer, named and initialized as in nn.GRU; gates stacked as in VCGRU."""
 
     def __init__(self, inputs: int, dim: int, *, bias: bool) -> None:
         super().__init__()
+        assert not bias
         bound = dim**-0.5
         self.weight_ih_l0 = nn.Parameter(torch.empty(3 * dim, inputs).uniform_(-bound, bound))
         self.weight_hh_l0 = nn.Parameter(torch.empty(3 * dim, dim).uniform_(-bound, bound))

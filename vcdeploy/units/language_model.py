@@ -28,6 +28,7 @@ class LanguageModel(nn.Module):
         sharpness: float = 1.0,
         epsilon: float = 1e-3,
         initial_m: float = 0.5,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         module = MODULES.get(unit)
@@ -39,7 +40,7 @@ class LanguageModel(nn.Module):
                 dim, layers=layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_m=initial_m
             )
         elif issubclass(module, DenseUnit):
-            self.unit = module(dim, layers=layers, dropout=dropout)
+            self.unit = module(dim, layers=layers, dropout=dropout, bias=bias)
         else:
             if layers != 1:
                 raise ValueError(f"crnn has one fast and one slow layer: layers must be 1, not {layers}")

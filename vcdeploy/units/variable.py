@@ -4,6 +4,7 @@ import math
 import warnings
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -146,6 +147,11 @@ class VariableUnit(nn.Module):
         section 4).
         """
         return [each for layer in self.layers for name, each in layer.named_parameters() if name in ("u", "v", "b")]
+
+    def weights_of(self, layer: Any) -> tuple[Any, ...]:
+        """The weights of a layer as the reference takes them, with sharpness and epsilon in files' float32."""
+        mask = (float(np.float32(each)) for each in (self.sharpness, self.epsilon))
+        return layer.U, layer.V, layer.u, layer.v, layer.b, *mask
 
     def _run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         """Run one layer over the sequence. Returns y, its state rows, m [T, B]."""

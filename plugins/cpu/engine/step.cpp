@@ -15,9 +15,9 @@ void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_lim
 
 }  // namespace
 
-Stepper::Slot::Slot(std::size_t padded, int gates)
-    : e(padded), hbar(padded), reset(padded), input(padded), sums(padded * gates), hbar_levels(padded),
-      reset_levels(padded), input_levels(padded), counts(padded * gates) {
+Stepper::Slot::Slot(std::size_t padded, const UnitSpec& spec)
+    : e(padded), hbar(padded), reset(padded), input(padded), sums(padded * spec.planes()), hbar_levels(padded),
+      reset_levels(padded), input_levels(padded), counts(padded * spec.planes()) {
     step.e = e.data();
     step.hbar = {hbar.data(), hbar_levels.data(), 0, 0};
     step.reset = {reset.data(), reset_levels.data(), 0, 0};
@@ -25,13 +25,17 @@ Stepper::Slot::Slot(std::size_t padded, int gates)
     step.reset_value = reset.data();
     step.sums = sums.data();
     step.counts = counts.data();
+    if (spec.resets_product) {
+        step.apart = sums.data() + padded * spec.gates;
+        step.apart_counts = counts.data() + padded * spec.gates;
+    }
 }
 
 Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads)
-    : dim_(dim), gates_(gates_of(unit)), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)),
+    : spec_(spec_of(unit)), dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)),
       softness_(softness), softening_{static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon)},
       kernels_(kernels), team_(threads, precision != Precision::int8), row_levels_(padded_) {
-    slots_.push_back(std::make_unique<Slot>(padded_, gates_));
+    slots_.push_back(std::make_unique<Slot>(padded_, spec_));
 }
 
 // Computes hbar and the vector to multiply by V. Returns false if a value is not finite in int8.
@@ -90,11 +94,15 @@ bool Stepper::quantize(const Input& input, int active, int tabulated, Slot& slot
 
 // Sets m.
 void Stepper::schedule(const Layer& layer, Sequence& sequence) const {
+    if (!layer.scheduler) {
+        sequence.m = 1;
+        return;
+    }
     if (sequence.given_m) {
         sequence.m = *sequence.given_m;
         return;
     }
-    const Scheduler& scheduler = layer.scheduler;
+    const Scheduler& scheduler = *layer.scheduler;
     const Input& input = sequence.input;
     const double of_input =
         input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
@@ -112,8 +120,10 @@ bool Stepper::start(const Layer& layer, Sequence& sequence, Slot& slot) {
         if (sequence.c) fill_with_nan(sequence.c, dim_);
         return false;
     }
-    Extent extent;
-    if (layer.precision == Precision::int8)
+    Extent extent{dim_, dim_};
+    if (!layer.scheduler)
+        std::fill_n(slot.e.data(), dim_, 1.0f);
+    else if (layer.precision == Precision::int8)
         extent = kernels_.soften(m, dim_, softening_, slot.e.data());
     else {
         extent = extent_of(m, dim_, softness_);
@@ -131,6 +141,9 @@ bool Stepper::start(const Layer& layer, Sequence& sequence, Slot& slot) {
     step.U = layer.U.view();
     step.U_reset = layer.U_reset.view();
     step.V = layer.V.view();
+    step.bias = layer.bias.size() ? layer.bias.data() : nullptr;
+    step.apart_bias =
+        step.bias ? step.bias + static_cast<std::size_t>(rounded_up(dim_, kPanel)) * spec_.gates : nullptr;
     step.h = sequence.h;
     step.c = sequence.c;
     return true;
@@ -141,11 +154,11 @@ void Stepper::step_together(const Layer& layer, Sequence* const* sequences, int 
     int started = 0;
     std::int64_t products = 0;
     for (int n = 0; n < count; ++n) {
-        if (static_cast<int>(slots_.size()) == started) slots_.push_back(std::make_unique<Slot>(padded_, gates_));
+        if (static_cast<int>(slots_.size()) == started) slots_.push_back(std::make_unique<Slot>(padded_, spec_));
         const Step& step = slots_[started]->step;
         if (!start(layer, *sequences[n], *slots_[started])) continue;
         steps[started++] = &step;
-        products += std::int64_t{2} * gates_ * step.active * step.active;
+        products += std::int64_t{2} * spec_.gates * step.active * step.active;
     }
     if (started == 0) return;
     std::sort(steps, steps + started, [](const Step* a, const Step* b) { return a->active > b->active; });

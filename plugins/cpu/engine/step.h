@@ -32,7 +32,7 @@ class Stepper {
         const float* given_m;  // overrides the scheduler's m, or null
         float* h;              // [padded], updated
         float* c;              // [padded], updated; VCLSTM
-        float m = 0;           // set: m
+        float m = 0;           // set: m; 1 in a dense unit
         int changed = 0;       // set: the leading elements of the state that may have changed
     };
 
@@ -50,7 +50,7 @@ class Stepper {
   private:
     // The working memory of one sequence.
     struct Slot {
-        Slot(std::size_t padded, int gates);
+        Slot(std::size_t padded, const UnitSpec& spec);
 
         Buffer<float> e, hbar, reset, input, sums;
         Buffer<std::int16_t> hbar_levels, reset_levels, input_levels;
@@ -64,7 +64,8 @@ class Stepper {
     bool quantize(const Input& input, int active, int tabulated, Slot& slot);
     void step_together(const Layer& layer, Sequence* const* sequences, int count);
 
-    int dim_, gates_;
+    const UnitSpec& spec_;
+    int dim_;
     std::size_t padded_;
     int levels_;  // quantization levels of an activation (int8)
     Softness softness_;

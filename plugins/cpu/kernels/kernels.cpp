@@ -11,6 +11,9 @@
 #include "kernels/activations.h"
 //
 #include "kernels/bandwidth.h"
+#include "kernels/bias.h"
+//
+#include "kernels/gru.h"
 #include "kernels/scheduler_int8.h"
 #include "kernels/softmax.h"
 #include "kernels/vcgru.h"
@@ -30,8 +33,9 @@ const Kernels kKernels = {
     {{vcrnn, nullptr},
      {vcgru_gates, vcgru_update},
      {vclstm, nullptr},
-     {vcrnn, nullptr},
+     {vcrnn, nullptr},  // the dense units
      {vcgru_gates, vcgru_update},
+     {gru, nullptr},
      {vclstm, nullptr}},
     output,
     highest,

@@ -51,12 +51,17 @@ struct Step {
     const float* tabulated;                // the table row: V x up to some column, [panel][gate][16], or null
     const std::int32_t* tabulated_counts;  // the same for int8, in levels
     PackedWeights U;                       // the gates that read hbar
-    PackedWeights U_reset;                 // VCGRU: the gate that reads r ⊙ hbar
+    PackedWeights U_reset;                 // VCGRU: the gate that reads r ⊙ hbar; GRU: the one whose product r resets
     PackedWeights V;
     float* sums;           // [panel][gate][16], accumulates U hbar + V xbar
     std::int32_t* counts;  // the same shape, for int8
-    float* h;              // [D], updated in place up to a
-    float* c;              // [D], VCLSTM
+    const float* bias;     // [panel][gate][16], or null
+    // GRU: the product that r resets, its counts and its bias, or null: [panel][16] each.
+    float* apart;
+    std::int32_t* apart_counts;
+    const float* apart_bias;
+    float* h;  // [D], updated in place up to a
+    float* c;  // [D], VCLSTM
 };
 
 // A thread's part of the rows: shells `member`, `member` + `members`, … Each row is summed by one thread in a fixed

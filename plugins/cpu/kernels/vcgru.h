@@ -3,7 +3,7 @@
 //     r = sigmoid(U_r hbar + V_r xbar),  z = e ⊙ sigmoid(U_z hbar + V_z xbar),  r ⊙ hbar
 //     g = tanh(U_h (r ⊙ hbar) + V_h xbar),  h' = z ⊙ g + (1 - z) ⊙ h
 //
-// Included by kernels.cpp after product.h and activations.h. sums: [panel][r, z, h][16].
+// Included by kernels.cpp after product.h, activations.h and bias.h. sums: [panel][r, z, h][16].
 #pragma once
 
 namespace vcdeploy::VCDEPLOY_ISA {
@@ -11,6 +11,7 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static void vcgru_gates(Steps steps, Part mine) {
     const PackedWeights &U = steps[0].U, &U_reset = steps[0].U_reset;
     multiply_input<3>(steps, mine);
+    add_bias<3>(steps, mine);
     multiply<2>(U, steps, &Step::hbar, mine, 0, 3 * kPanel);
     in_arithmetic_of(U.precision, [&](auto arithmetic) {
         using A = decltype(arithmetic);

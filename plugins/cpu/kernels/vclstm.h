@@ -2,13 +2,14 @@
 //
 //     c' = e ⊙ (f ⊙ c + i ⊙ g) + (1 - e) ⊙ c,  h' = e ⊙ (o ⊙ tanh(c')) + (1 - e) ⊙ h
 //
-// Included by kernels.cpp after product.h and activations.h. sums: [panel][i, f, g, o][16].
+// Included by kernels.cpp after product.h, activations.h and bias.h. sums: [panel][i, f, g, o][16].
 #pragma once
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
 static void vclstm(Steps steps, Part mine) {
     multiply_input<4>(steps, mine);
+    add_bias<4>(steps, mine);
     multiply<4>(steps[0].U, steps, &Step::hbar, mine, 0, 4 * kPanel);
     in_arithmetic_of(steps[0].U.precision, [&](auto arithmetic) {
         using A = decltype(arithmetic);

@@ -71,12 +71,22 @@ Shape matrix_shape(const MatrixArray& given, const std::string& name) {
     return shape;
 }
 
-LayerWeights layer_of(const MatrixArray& U, const MatrixArray& V, const Array& u, const Array& v, const Array& b,
+// vectors: u, v and b of a variable unit; of a dense one, its bias or nothing.
+LayerWeights layer_of(const MatrixArray& U, const MatrixArray& V, const std::vector<const Array*>& vectors,
                       const std::string& prefix, Unit unit, std::size_t dim) {
-    const std::size_t rows = dim * gates_of(unit);
-    return {matrix_of(U, prefix + "U", rows, dim), matrix_of(V, prefix + "V", rows, dim),
-            elements<float>(u, prefix + "u", {dim}), elements<float>(v, prefix + "v", {dim}),
-            *elements<float>(b, prefix + "b", {1})};
+    const UnitSpec& spec = spec_of(unit);
+    const std::size_t rows = dim * spec.gates;
+    LayerWeights weights{matrix_of(U, prefix + "U", rows, dim), matrix_of(V, prefix + "V", rows, dim)};
+    if (spec.variable) {
+        if (vectors.size() != 3) throw nb::value_error((prefix + " must hold U, V, u, v and b").c_str());
+        weights.u = elements<float>(*vectors[0], prefix + "u", {dim});
+        weights.v = elements<float>(*vectors[1], prefix + "v", {dim});
+        weights.b = *elements<float>(*vectors[2], prefix + "b", {1});
+    } else {
+        if (vectors.size() > 1) throw nb::value_error((prefix + " must hold U, V and at most a bias").c_str());
+        if (!vectors.empty()) weights.bias = elements<float>(*vectors[0], prefix + "bias", {dim * spec.planes()});
+    }
+    return weights;
 }
 
 // plugins/common/spec.h as {"units": {name: {...}}, "precisions": {name: {...}}}.
@@ -102,16 +112,11 @@ nb::dict spec() {
     return both;
 }
 
-Unit variable_unit_of(const std::string& name) {
-    const Unit unit = unit_of(name);
-    if (!spec_of(unit).variable) throw nb::value_error((name + " has no scheduler").c_str());
-    return unit;
-}
-
 nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, const Array& U, const Array& V,
-                 const Array& u, const Array& v, const Array& b, const MaybeArray& C0, double sharpness, double epsilon,
-                 const MaybeArray& m, const std::string& precision_name, int threads, const std::string& isa) {
-    const Unit unit = variable_unit_of(unit_name);
+                 const MaybeArray& u, const MaybeArray& v, const MaybeArray& b, const MaybeArray& C0, double sharpness,
+                 double epsilon, const MaybeArray& m, const MaybeArray& bias, const std::string& precision_name,
+                 int threads, const std::string& isa) {
+    const Unit unit = unit_of(unit_name);
     const Precision precision = precision_of(precision_name);
     const Shape shape = sizes(X, "X", "[T, B, D] with T and D above 0", 3, true);
     const std::size_t T = shape[0], B = shape[1], D = shape[2];
@@ -123,7 +128,10 @@ nb::tuple run_op(const std::string& unit_name, const Array& X, const Array& H0, 
 
     const Made<float> Y = made<float>({T, B, D}), H = made<float>({B, D}), M = made<float>({T, B});
     const Made<float> C = made<float>(has_cell ? Shape{B, D} : Shape{0, D});
-    const LayerWeights weights = layer_of(U, V, u, v, b, "", unit, D);
+    std::vector<const Array*> vectors;
+    for (const MaybeArray* each : {&u, &v, &b, &bias})
+        if (*each) vectors.push_back(&**each);
+    const LayerWeights weights = layer_of(U, V, vectors, "", unit, D);
     SequenceCall call{};
     call.T = static_cast<int>(T);
     call.B = static_cast<int>(B);
@@ -157,7 +165,7 @@ void make_model(Model* place, const std::string& unit_name, const MatrixArray& e
     if (table_bytes < 0) throw nb::value_error("table_bytes must be 0 or more");
 
     ModelWeights weights{};
-    weights.unit = variable_unit_of(unit_name);
+    weights.unit = unit_of(unit_name);
     weights.dim = static_cast<int>(D);
     weights.vocab = static_cast<int>(vocab);
     weights.embedding = matrix_of(embedding, "embedding", vocab, D);
@@ -165,13 +173,13 @@ void make_model(Model* place, const std::string& unit_name, const MatrixArray& e
     weights.bias = elements<float>(bias, "output bias", {vocab});
     for (const std::vector<MatrixArray>& each : layers) {
         const std::string prefix = "layers." + std::to_string(weights.layers.size()) + ".";
-        if (each.size() != 5) throw nb::value_error((prefix + " must hold U, V, u, v and b").c_str());
-        const auto vector = [&](std::size_t i, const char* name) -> const Array& {
-            if (const Array* plain = std::get_if<Array>(&each[i])) return *plain;
-            throw nb::type_error((prefix + name + " must be an array").c_str());
-        };
-        weights.layers.push_back(
-            layer_of(each[0], each[1], vector(2, "u"), vector(3, "v"), vector(4, "b"), prefix, weights.unit, D));
+        if (each.size() < 2) throw nb::value_error((prefix + " must hold U and V").c_str());
+        std::vector<const Array*> vectors;
+        for (std::size_t i = 2; i < each.size(); ++i) {
+            vectors.push_back(std::get_if<Array>(&each[i]));
+            if (!vectors.back()) throw nb::type_error((prefix + " must hold arrays after U and V").c_str());
+        }
+        weights.layers.push_back(layer_of(each[0], each[1], vectors, prefix, weights.unit, D));
     }
     const ModelOptions options{Softness(sharpness, epsilon), precision_of(precision), threads,
                                static_cast<std::size_t>(table_bytes), &choose_kernels(isa)};
@@ -243,9 +251,10 @@ NB_MODULE(_native, m) {
         "bytes"_a, "seconds"_a, nb::kw_only(), "threads"_a = 1, "isa"_a = "auto",
         "Read bandwidth in bytes/s over a buffer of this size: the best pass in about this many seconds.");
 
-    m.def("op", run_op, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a, "v"_a, "b"_a, "C0"_a = nb::none(), nb::kw_only(),
-          "sharpness"_a, "epsilon"_a, "m"_a = nb::none(), "precision"_a = "f32", "threads"_a = 1, "isa"_a = "auto",
-          "The op of docs/design.md, section 2: Y, H, M and, for vclstm, C.");
+    m.def("op", run_op, "unit"_a, "X"_a, "H0"_a, "U"_a, "V"_a, "u"_a = nb::none(), "v"_a = nb::none(),
+          "b"_a = nb::none(), "C0"_a = nb::none(), nb::kw_only(), "sharpness"_a = 1.0, "epsilon"_a = 1e-3,
+          "m"_a = nb::none(), "bias"_a = nb::none(), "precision"_a = "f32", "threads"_a = 1, "isa"_a = "auto",
+          "The op of docs/design.md, section 2: Y, H, M and, for vclstm and lstm, C.");
 
     nb::class_<Model>(m, "Model", "A language model with packed weights.")
         .def("__init__", make_model, "unit"_a, "embedding"_a, "layers"_a, "output_weight"_a, "output_bias"_a,

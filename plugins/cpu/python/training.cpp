@@ -25,6 +25,7 @@ struct Sizes {
 
     // scheduled: whether the arrays of a scheduler are present.
     Sizes(const std::string& unit_name, const Array& X, bool has_cell, bool scheduled) : unit(unit_of(unit_name)) {
+        if (spec_of(unit).resets_product) throw nb::value_error((unit_name + " is not trained here").c_str());
         const Shape shape = shape_of(X);
         constexpr std::size_t kMost = 0x7fffffff;
         bool fits = shape.size() == 3 && shape[2] <= 1 << 16;

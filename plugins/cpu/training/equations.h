@@ -222,7 +222,12 @@ static constexpr Table<T> kTable{kPanelRows<T>,
                                  scale<T>,
                                  add_scaled<T>,
                                  add_product<T>,
-                                 {VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable,  // variable, then dense
-                                  VCRNN<T>::kTable, VCGRU<T>::kTable, VCLSTM<T>::kTable}};
+                                 {VCRNN<T>::kTable,
+                                  VCGRU<T>::kTable,
+                                  VCLSTM<T>::kTable,  // variable, then dense
+                                  VCRNN<T>::kTable,
+                                  VCGRU<T>::kTable,
+                                  {},
+                                  VCLSTM<T>::kTable}};
 
 }  // namespace vcdeploy::training::VCDEPLOY_ISA

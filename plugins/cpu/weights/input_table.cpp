@@ -9,7 +9,9 @@
 
 namespace vcdeploy {
 
-std::vector<InputTable::Level> InputTable::levels_of(int gates, int dim, int spacing) {
+std::vector<InputTable::Level> InputTable::levels_of(const UnitSpec& spec, int dim, int spacing) {
+    const int gates = spec.gates;
+    if (!spec.variable) return {{dim, rounded_up(dim, kPanel), 0}};
     std::vector<Level> levels;
     std::size_t start = 0;
     for (int columns = 0;; columns = std::min(columns + spacing, dim)) {
@@ -26,9 +28,9 @@ std::size_t InputTable::size_of(const std::vector<Level>& levels, int gates) {
 }
 
 int InputTable::spacing_within(std::size_t budget, Unit unit, int dim, int vocab) {
-    const int gates = gates_of(unit);
+    const UnitSpec& spec = spec_of(unit);
     for (int spacing = 64;; spacing *= 2) {
-        const std::size_t token = size_of(levels_of(gates, dim, spacing), gates) * sizeof(float);
+        const std::size_t token = size_of(levels_of(spec, dim, spacing), spec.gates) * sizeof(float);
         if (token <= budget / vocab) return spacing;
         if (spacing >= dim) return 0;
     }
@@ -36,7 +38,7 @@ int InputTable::spacing_within(std::size_t budget, Unit unit, int dim, int vocab
 
 InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer& layer, int vocab, int spacing,
                        const Kernels& kernels)
-    : spacing_(spacing), levels_(levels_of(gates_of(layer.unit), layer.dim, spacing)) {
+    : spacing_(spacing), levels_(levels_of(spec_of(layer.unit), layer.dim, spacing)) {
     const int gates = gates_of(layer.unit), dim = layer.dim;
     const bool quantized = layer.precision == Precision::int8;
     size_ = size_of(levels_, gates);
@@ -50,7 +52,7 @@ InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer&
     for (int token = 0; token < vocab; ++token) {
         const float* x = embedding + static_cast<std::size_t>(token) * dim;
         float* input = inputs.data() + static_cast<std::size_t>(token) * dim;
-        of_scheduler_.push_back(layer.scheduler.of_input(x, kernels));
+        of_scheduler_.push_back(layer.scheduler ? layer.scheduler->of_input(x, kernels) : 0);
         largest_.push_back(kernels.largest(x, dim));
         std::copy_n(x, dim, input);
         if (!quantized) continue;

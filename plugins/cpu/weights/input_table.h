@@ -8,7 +8,7 @@
 //     |===================|                  the table row
 //                    |-~~~|+~~~|             what is left to multiply: (e - 1) ⊙ x, then e ⊙ x
 //
-// For each c only the rows that its steps can reach are stored. The sums use the weights as given, in double, so for
+// For each c only the rows that its steps can reach are stored; for a dense unit, only c = D. The sums use the weights as given, in double, so for
 // f16 and bf16 the table is more exact than the products. In int8, weights and x are quantized with or without the
 // table (docs/design.md, section 2), and it stores integer sums: the levels of xbar and of the row differ exactly by
 // what is left to multiply, so the result has the same bits.
@@ -56,7 +56,7 @@ class InputTable {
         std::size_t start;  // offset within a token's sums
     };
 
-    static std::vector<Level> levels_of(int gates, int dim, int spacing);
+    static std::vector<Level> levels_of(const UnitSpec& spec, int dim, int spacing);
     static std::size_t size_of(const std::vector<Level>& levels, int gates);
 
     int spacing_;
