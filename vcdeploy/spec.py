@@ -59,7 +59,7 @@ class Unit:
     def outputs(self) -> tuple[str, ...]:
         return ("Y", "H", *(("M",) if self.variable else ()), *(row.upper() for row in self.state[1:]))
 
-    @cached_property
+    @property  # not cached: torch.compile traces it, and a cached_property takes a lock
     def state_rows(self) -> int:
         """Rows of the state per layer."""
         return len(self.state)
