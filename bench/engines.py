@@ -78,6 +78,12 @@ def engines(unit: str, precisions: Sequence[str] = tuple(PRECISIONS)) -> list[En
     for runtime in RUNTIMES:
         for dense in UNITS[unit].dense[: 1 if runtime in OTHERS else None]:
             found.append(Engine(f"{runtime} {dense}", runtime, dense, f"{dense}.onnx", DENSE_FORM))
+    kin = UNITS[unit].dense[0]
+    found += [
+        Engine(f"native {kin} {each} + table", "native", kin, f"{kin}.onnx", "table", each, table=True)
+        for each in PRECISIONS
+        if each in precisions
+    ]
     return found
 
 

@@ -65,7 +65,8 @@ def _prefixes(
 ) -> Traffic:
     """What our kernels read, one sequence of the batch after the other; besides: bytes read by the other layers."""
     D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
-    a, ones = active(fractions, config), certain(fractions, config)  # [n, B, layers]
+    a = active(fractions, config)  # [n, B, layers]
+    ones = certain(fractions, config) if engine.variable else a
     rows = a if engine.form == PLUGIN else -(-a // PANEL) * PANEL
     of_U = G * size * rows * a
     columns, of_table = a.copy(), np.zeros_like(a)
