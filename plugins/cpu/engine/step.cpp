@@ -13,6 +13,13 @@ namespace {
 
 void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_limits<float>::quiet_NaN()); }
 
+// Reaches to where the sigmoid passes epsilon, even if it is wrong by 2^-18, more than its error.
+Softening int8_softening(const Softness& softness) {
+    const double least = softness.epsilon - 0x1p-18;
+    return {static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon),
+            least > 0 ? std::log((1 - least) / least) / softness.sharpness : HUGE_VAL};
+}
+
 }  // namespace
 
 Stepper::Slot::Slot(std::size_t padded, const UnitSpec& spec)
@@ -33,22 +40,16 @@ Stepper::Slot::Slot(std::size_t padded, const UnitSpec& spec)
 
 Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads)
     : spec_(spec_of(unit)), dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)),
-      softness_(softness), softening_{static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon)},
-      kernels_(kernels), team_(threads, precision != Precision::int8), row_levels_(padded_) {
+      softness_(softness), softening_(int8_softening(softness)), kernels_(kernels),
+      team_(threads, precision != Precision::int8) {
     slots_.push_back(std::make_unique<Slot>(padded_, spec_));
 }
 
 // Computes hbar and the vector to multiply by V. Returns false if a value is not finite in int8.
 bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot) {
     const int active = extent.active;
-    const float* x = input.x;
-    const float* e = slot.e.data();
-    float* hbar = slot.hbar.data();
-    float* rest = slot.input.data();
+    const bool quantized = layer.precision == Precision::int8;
     Step& step = slot.step;
-    for (int i = 0; i < active; ++i) hbar[i] = e[i] * h[i];
-    std::fill(hbar + active, hbar + rounded_up(active, kShell), 0.0f);
-
     int tabulated = 0;  // columns covered by the table row
     step.tabulated = nullptr;
     step.tabulated_counts = nullptr;
@@ -59,36 +60,20 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
         tabulated = row.columns;
         step.tabulated = row.sums;
         step.tabulated_counts = row.counts;
-        step.input_begin = std::min(extent.ones, tabulated) & ~1;  // int8 takes columns in pairs
+        step.input_begin = std::min(extent.ones, tabulated) / kInt8Columns * kInt8Columns;
         step.input_end = std::max(active, tabulated);
     }
-    const int begin = step.input_begin, end = step.input_end;
-    for (int i = begin; i < std::min(active, end); ++i) rest[i] = e[i] * x[i];
-    std::fill(rest + std::min(active, end), rest + rounded_up(end, kPanel), 0.0f);
-    if (layer.precision == Precision::int8) return quantize(input, active, tabulated, slot);
-    for (int i = begin; i < tabulated; ++i) rest[i] -= x[i];
-    return true;
-}
-
-// Quantizes hbar, and xbar minus the levels already in the table row. Returns false if a value is not finite.
-bool Stepper::quantize(const Input& input, int active, int tabulated, Slot& slot) {
-    Step& step = slot.step;
-    const int begin = step.input_begin, end = step.input_end;
-    const float of_state = kernels_.largest(slot.hbar.data(), active);
-    const float of_input = input.table ? input.table->largest(input.token) : kernels_.largest(input.x, dim_);
-    if (!std::isfinite(of_state) || !std::isfinite(of_input)) return false;
-    set_range(step.hbar, state_range(of_state), levels_);
-    kernels_.quantize(step.hbar, 0, active);
-    step.reset.unit = step.hbar.unit;
-    set_range(step.input, input_range(of_input), levels_);
-    kernels_.quantize(step.input, begin, end);
-    if (begin < tabulated) {
-        float* rest = slot.input.data();
-        std::copy(input.x + begin, input.x + tabulated, rest + begin);
-        const Activations row{rest, row_levels_.data(), step.input.levels_of_one, step.input.unit};
-        kernels_.quantize(row, begin, tabulated);
-        for (int i = begin; i < tabulated; ++i) step.input.level[i] -= row.level[i];
+    const float of_state = kernels_.mask_state(slot.e.data(), h, active, slot.hbar.data());
+    if (quantized) {
+        const float of_input = input.table ? input.table->largest(input.token) : kernels_.largest(input.x, dim_);
+        if (!std::isfinite(of_state) || !std::isfinite(of_input)) return false;
+        set_range(step.hbar, state_range(of_state), levels_);
+        kernels_.quantize(step.hbar, 0, active);
+        step.reset.unit = step.hbar.unit;
+        set_range(step.input, input_range(of_input), levels_);
     }
+    kernels_.mask_input({slot.e.data(), input.x, dim_, active, tabulated, step.input_begin, step.input_end,
+                         slot.input.data(), quantized ? step.input.level : nullptr, step.input.levels_of_one});
     return true;
 }
 

@@ -61,7 +61,6 @@ class Stepper {
     void schedule(const Layer& layer, Sequence& sequence) const;
     bool start(const Layer& layer, Sequence& sequence, Slot& slot);
     bool prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot);
-    bool quantize(const Input& input, int active, int tabulated, Slot& slot);
     void step_together(const Layer& layer, Sequence* const* sequences, int count);
 
     const UnitSpec& spec_;
@@ -74,7 +73,6 @@ class Stepper {
     Team team_;
     std::vector<std::unique_ptr<Slot>> slots_;  // up to kMostSteps
     std::vector<Sequence*> order_;              // of a batch, the largest m first
-    Buffer<std::int16_t> row_levels_;
 };
 
 }  // namespace vcdeploy

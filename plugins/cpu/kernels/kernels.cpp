@@ -4,7 +4,7 @@
 //
 #include "simd/dot.h"
 //
-#include "kernels/quantize.h"
+#include "kernels/activate.h"
 //
 #include "kernels/product.h"
 //
@@ -28,6 +28,8 @@ const Kernels kKernels = {
     dot<float>,
     largest,
     quantize,
+    mask_state,
+    mask_input,
     update_fraction,
     soften,
     {{vcrnn, nullptr},

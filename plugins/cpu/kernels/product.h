@@ -1,7 +1,7 @@
 // The upper-left corner of a packed matrix times a vector: where a step spends its time.
 //
 // Included by kernels.cpp after simd/simd.h. Reads only the active rows (up to the end of a panel) and the requested
-// columns.
+// columns. A row is summed column by column, from the first to the last, alone and in a batch: same bits.
 #pragma once
 
 #include <type_traits>
@@ -14,189 +14,122 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
-// Prefetches kAhead bytes ahead. Unlike the hardware prefetcher, this continues past the end of a page.
-template <std::size_t Bytes>
-static inline void look_ahead([[maybe_unused]] const void* from) {
-#if defined(__GNUC__)
-    if constexpr (kAhead > 0)
-#pragma GCC unroll 16
-        for (std::size_t line = 0; line < Bytes; line += 64)
-            __builtin_prefetch(static_cast<const char*>(from) + kAhead + line);
-#endif
-}
+// Floating-point weights times floats.
+template <class Stored, int Gates>
+struct Floats {
+    using Weight = Stored;
+    using Value = float;
+    static constexpr int kColumns = 1;  // columns that are multiplied at once
 
-// Partial sums of a product: about eight independent registers hide the latency of an addition.
-constexpr int depth_of(int gates) { return (8 + gates * kRegisters - 1) / (gates * kRegisters); }
+    Rows gate[Gates];  // the sums of a panel
 
-// sums [Gates][16] += weights [columns][Gates][16] times x [columns].
-template <int Gates, class Weight>
-static inline void multiply_columns(const Weight* w, const float* x, int columns, float* sums) {
-    constexpr int kDepth = depth_of(Gates);
-    Rows sum[kDepth][Gates];
+    static const float* values(const Activations& x) { return x.value; }
+    static Rows spread(const float* x) { return all(*x); }
+    void add(const Weight* w, Rows x) {
 #pragma GCC unroll 8
-    for (int g = 0; g < Gates; ++g) {
-        sum[0][g] = load(sums + g * kPanel);
-#pragma GCC unroll 8
-        for (int d = 1; d < kDepth; ++d) sum[d][g] = all(0.0f);
+        for (int g = 0; g < Gates; ++g) gate[g] = multiply_add(x, widened(w + g * kPanel), gate[g]);
     }
-    int j = 0;
-    for (; j + kDepth <= columns; j += kDepth) {
-        look_ahead<kDepth * Gates * kPanel * sizeof(Weight)>(w + j * Gates * kPanel);
-#pragma GCC unroll 8
-        for (int d = 0; d < kDepth; ++d) {
-            const Rows xj = all(x[j + d]);
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g)
-                sum[d][g] = multiply_add(xj, widened(w + ((j + d) * Gates + g) * kPanel), sum[d][g]);
-        }
-    }
-    for (; j < columns; ++j) {
-        const Rows xj = all(x[j]);
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) sum[0][g] = multiply_add(xj, widened(w + (j * Gates + g) * kPanel), sum[0][g]);
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < Gates; ++g) {
-#pragma GCC unroll 8
-        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
-        store(sums + g * kPanel, sum[0][g]);
-    }
-}
+};
 
-// The same for `Count` sequences that share the weights. Each gets the bits it would get alone: the columns of a partial
-// sum are read in a pass of their own, so that the sums of all sequences fit in registers.
-template <int Gates, int Count, class Weight>
-static inline void multiply_columns(const Weight* w, const float* const (&x)[Count], int columns,
-                                    float* const (&sums)[Count]) {
-    constexpr int kDepth = depth_of(Gates);
-    const int whole = columns / kDepth * kDepth;
-#pragma GCC unroll 8
-    for (int d = 0; d < kDepth; ++d) {
-        Rows sum[Count][Gates];
-#pragma GCC unroll 8
-        for (int n = 0; n < Count; ++n)
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g) sum[n][g] = d == 0 ? load(sums[n] + g * kPanel) : all(0.0f);
-        const auto add = [&](int j) {
-            Rows weight[Gates];
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g) weight[g] = widened(w + (j * Gates + g) * kPanel);
-#pragma GCC unroll 8
-            for (int n = 0; n < Count; ++n) {
-                const Rows xj = all(x[n][j]);
-#pragma GCC unroll 8
-                for (int g = 0; g < Gates; ++g) sum[n][g] = multiply_add(xj, weight[g], sum[n][g]);
-            }
-        };
-        for (int j = d; j < whole; j += kDepth) add(j);
-        if (d == 0)
-            for (int j = whole; j < columns; ++j) add(j);
-#pragma GCC unroll 8
-        for (int n = 0; n < Count; ++n)
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g) {
-                float* at = sums[n] + g * kPanel;
-                store(at, d == 0 ? sum[n][g] : load(at) + sum[n][g]);
-            }
-    }
-}
-
-// The same in integers: counts [Gates][16] += weights [column pairs][Gates][16 rows of two] times levels [columns].
-// An odd last column is paired with a level of 0.
+// int8 weights times levels, in exact integers. Outside of a product's columns levels are 0 to both
+// ends of their panel.
 template <int Gates>
-static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* levels, int columns,
-                                  std::int32_t* counts) {
-    constexpr int kDepth = (kCountsApart + Gates - 1) / Gates;
-    Counts sum[kDepth][Gates];
-#pragma GCC unroll 8
-    for (int g = 0; g < Gates; ++g) {
-        sum[0][g] = load(counts + g * kPanel);
-#pragma GCC unroll 8
-        for (int d = 1; d < kDepth; ++d) sum[d][g] = start_of(0);
-    }
-    const auto add = [&](int j, Counts(&into)[Gates]) {
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g)
-            into[g] = multiply_add(column_pair(w + (j * Gates + g * 2) * kPanel), levels + j, into[g]);
-    };
-    int j = 0;
-#pragma GCC unroll 4
-    for (; j + 2 * (kDepth - 1) < columns; j += 2 * kDepth)
-#pragma GCC unroll 8
-        for (int d = 0; d < kDepth; ++d) add(j + 2 * d, sum[d]);
-    for (; j < columns; j += 2) add(j, sum[0]);
-#pragma GCC unroll 8
-    for (int g = 0; g < Gates; ++g) {
-#pragma GCC unroll 8
-        for (int d = 1; d < kDepth; ++d) sum[0][g] = sum[0][g] + sum[d][g];
-        store(counts + g * kPanel, sum[0][g]);
-    }
+struct Integers {
+    using Weight = std::uint8_t;
+    using Value = std::int16_t;
+    static constexpr int kColumns = kColumnsAtOnce;
+
+    PanelCounts<Gates> counts;
+
+    static const std::int16_t* values(const Activations& x) { return x.level; }
+    static Levels spread(const std::int16_t* x) { return VCDEPLOY_ISA::spread(x); }
+    void add(const Weight* w, Levels x) { add_columns(counts, w, x); }
+};
+
+// The shells of a part go round: panel `i` of those that belong to it.
+static inline int panel_of_part(int i, Part mine) {
+    return (mine.member + i / kPanelsOfShell * mine.members) * kPanelsOfShell + i % kPanelsOfShell;
 }
 
-// The same for `Count` sequences that share the weights. Integer sums are exact in any order.
-template <int Gates, int Count>
-static inline void multiply_pairs(const std::uint8_t* w, const std::int16_t* const (&levels)[Count], int columns,
-                                  std::int32_t* const (&counts)[Count]) {
-    Counts sum[Count][Gates];
-#pragma GCC unroll 8
-    for (int n = 0; n < Count; ++n)
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) sum[n][g] = load(counts[n] + g * kPanel);
-    for (int j = 0; j < columns; j += 2)
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) {
-            const ColumnPair pair = column_pair(w + (j * Gates + g * 2) * kPanel);
-#pragma GCC unroll 8
-            for (int n = 0; n < Count; ++n) sum[n][g] = multiply_add(pair, levels[n] + j, sum[n][g]);
-        }
-#pragma GCC unroll 8
-    for (int n = 0; n < Count; ++n)
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) store(counts[n] + g * kPanel, sum[n][g]);
-}
-
-static inline std::int32_t total_of(const std::int16_t* levels, int count) {
-    std::int32_t total = 0;
-    for (int i = 0; i < count; ++i) total += levels[i];
-    return total;
+// The number of panels of a part among those that hold the first `rows` rows.
+static inline int panels_of_part(int rows, Part mine) {
+    const int panels = panels_of(rows), shells = (panels + kPanelsOfShell - 1) / kPanelsOfShell;
+    const int count = (shells - mine.member + mine.members - 1) / mine.members * kPanelsOfShell;
+    return count > 0 && panel_of_part(count - 1, mine) >= panels ? count - 1 : count;
 }
 
 // Calls work(panel) for the panels of this part that hold the first `rows` rows.
 template <class Work>
 static inline void each_panel(int rows, Part mine, Work work) {
-    const int panels = panels_of(rows), apart = kPanelsOfShell * mine.members;
-    for (int first = kPanelsOfShell * mine.member; first < panels; first += apart)
-        for (int panel = first; panel < lesser(first + kPanelsOfShell, panels); ++panel) work(panel);
+    const int count = panels_of_part(rows, mine);
+    for (int i = 0; i < count; ++i) work(panel_of_part(i, mine));
 }
 
-// Visits the packed columns [begin, end) of the panels that hold the first `active` rows, in memory order:
-// visit(panel, offset of its weights, first column, number of columns).
-template <int Gates, class Visit>
-static inline void walk(int active, int begin, int end, Part mine, Visit visit) {
-    const int panels = panels_of(active);
-    const int shells = greater((panels + kPanelsOfShell - 1) / kPanelsOfShell, (end + kShell - 1) / kShell);
-    for (int k = 0; k < shells; ++k) {
-        const int above = k * kPanelsOfShell, left = k * kShell;
-        const int last = lesser(end, left + kShell);
-        if (last <= begin) continue;
-        if (k % mine.members == mine.member)
-            for (int panel = above; panel < lesser(above + kPanelsOfShell, panels); ++panel)
-                visit(panel, panel_start(k, panel, Gates) + begin * Gates * kPanel, begin, last - begin);
-        const int first = greater(begin, left);
-        if (last <= first) continue;
-        each_panel(lesser(left, active), mine, [&](int panel) {
-            visit(panel, panel_start(k, panel, Gates) + (first - left) * Gates * kPanel, first, last - first);
-        });
-    }
-}
-
-// A product of one sequence: columns [begin, end) of a matrix times x, for the first `active` rows.
+// A product of one sequence: columns [begin, end) of a matrix times x, for the first `active` rows. In int8, begin is a
+// multiple of kInt8Columns.
 struct Operand {
     const Activations* x;
     int active, begin, end;
     float* sums;           // [panel][stride]
     std::int32_t* counts;  // the same shape, for int8: a panel has the same place in every product of a step
 };
+
+// Multiplies `Panels` panels of a part, from its `first` on, with all sums in registers: begin(panel, sums) sets
+// the initial sums, end(panel, sums) takes the last ones.
+template <class Sums, int Gates, int Panels, class Begin, class End>
+static inline void multiply_panels(const typename Sums::Weight* weights, const Operand& of, int first, Part mine,
+                                   Begin begin, End end) {
+    const auto* x = Sums::values(*of.x);
+    int panel[Panels];
+    Sums sums[Panels];
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p) {
+        panel[p] = panel_of_part(first + p, mine);
+        begin(panel[p], sums[p]);
+    }
+    // The first shell's columns start at 0, since every panel has them in its own shell.
+    for (int k = panel[0] / kPanelsOfShell, left = 0; left < of.end; left = ++k * kShell) {
+        const int from = greater(of.begin, left), to = lesser(of.end, (k + 1) * kShell);
+        const typename Sums::Weight* w[Panels];
+#pragma GCC unroll 8
+        for (int p = 0; p < Panels; ++p) {
+            const int own = panel[p] / kPanelsOfShell, column = k > own ? left : 0;
+            w[p] = weights + panel_start(greater(own, k), panel[p], Gates) + (from - column) * Gates * kPanel;
+        }
+        VCDEPLOY_UNROLL_COLUMNS
+        for (int j = from; j < to; j += Sums::kColumns) {
+            const auto value = Sums::spread(x + j);
+#pragma GCC unroll 8
+            for (int p = 0; p < Panels; ++p) sums[p].add(w[p] + (j - from) * Gates * kPanel, value);
+        }
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < Panels; ++p) end(panel[p], sums[p]);
+}
+
+// Panels whose sums fit in twelve registers; eight hide the latency of an addition.
+constexpr int panels_at_once(int gates) {
+    return gates * kRegisters * 4 <= 8 ? 4 : gates * kRegisters * 2 <= 12 ? 2 : 1;
+}
+
+// Multiplies for one sequence: the panels of a part, in groups of similar size.
+template <class Sums, int Gates, class Begin, class End>
+static inline void multiply_alone(const void* weights, const Operand& of, Part mine, Begin begin, End end) {
+    constexpr int kMost = panels_at_once(Gates);
+    const auto* w = static_cast<const typename Sums::Weight*>(weights);
+    const int count = panels_of_part(of.active, mine);
+    for (int first = 0, groups = (count + kMost - 1) / kMost; groups > 0; --groups) {
+        const int size = (count - first + groups - 1) / groups;
+        if constexpr (kMost >= 4) {
+            if (size == 4) multiply_panels<Sums, Gates, 4>(w, of, first, mine, begin, end);
+            if (size == 3) multiply_panels<Sums, Gates, 3>(w, of, first, mine, begin, end);
+        }
+        if constexpr (kMost >= 2)
+            if (size == 2) multiply_panels<Sums, Gates, 2>(w, of, first, mine, begin, end);
+        if (size == 1) multiply_panels<Sums, Gates, 1>(w, of, first, mine, begin, end);
+        first += size;
+    }
+}
 
 // Splits `count` items into groups of Size and, at the end, of smaller powers of two: work(size, first item). The size
 // is a compile-time constant.
@@ -211,155 +144,102 @@ constexpr int together(int gates) {
     return gates * kRegisters * 4 <= kSumRegisters ? 4 : gates * kRegisters * 2 <= kSumRegisters ? 2 : 1;
 }
 
-// Walks through the weights for several products, sorted by `active`, and calls
-// block(how many products as a compile-time constant, the first, panel, offset of its weights, first column, columns).
-// More than one: all from column 0 to their last active one.
-template <int Gates, class Block>
-static inline void walk(const Operand* of, int count, Part mine, Block block) {
-    walk<Gates>(of->active, of->begin, of->end, mine, [=](int panel, std::size_t at, int column, int columns) {
-        int whole = 0;  // products that need all of these columns
-        while (whole < count && of[whole].end >= column + columns) ++whole;
-        in_groups<together(Gates)>(0, whole, [&](auto size, int n) { block(size, n, panel, at, column, columns); });
+// Multiplies for several sequences, sorted by `active`, each from column 0 to its last active one, through the weights
+// in memory order. begin(sequence, panel, sums) sets the sums so far, end(sequence, panel, sums) takes those of more columns.
+template <class Sums, int Gates, class Begin, class End>
+static inline void multiply_together(const void* weights, const Operand* of, int count, Part mine, Begin begin,
+                                     End end) {
+    const auto block = [&](int panel, int shell, int column, int to) {
+        const auto* w = static_cast<const typename Sums::Weight*>(weights) + panel_start(shell, panel, Gates);
+        const auto multiply = [&](auto size, int first, int last) {
+            Sums sums[size];
+#pragma GCC unroll 8
+            for (int n = 0; n < size; ++n) begin(of[first + n], panel, sums[n]);
+            VCDEPLOY_UNROLL_COLUMNS
+            for (int j = column; j < last; j += Sums::kColumns)
+#pragma GCC unroll 8
+                for (int n = 0; n < size; ++n)
+                    sums[n].add(w + (j - column) * Gates * kPanel, Sums::spread(Sums::values(*of[first + n].x) + j));
+#pragma GCC unroll 8
+            for (int n = 0; n < size; ++n) end(of[first + n], panel, sums[n]);
+        };
+        int whole = 0;  // sequences that need all of these columns
+        while (whole < count && of[whole].end >= to) ++whole;
+        in_groups<together(Gates)>(0, whole, [&](auto size, int n) { multiply(size, n, to); });
         for (int n = whole; n < count && of[n].end > greater(column, panel * kPanel); ++n)
-            block(std::integral_constant<int, 1>{}, n, panel, at, column, of[n].end - column);
-    });
+            multiply(std::integral_constant<int, 1>{}, n, of[n].end);
+    };
+    const int most = of->active, panels = panels_of(most);
+    for (int k = 0; k * kShell < most; ++k) {
+        const int left = k * kShell, right = lesser(most, left + kShell), above = k * kPanelsOfShell;
+        if (k % mine.members == mine.member)
+            for (int panel = above; panel < lesser(above + kPanelsOfShell, panels); ++panel) block(panel, k, 0, right);
+        each_panel(left, mine, [&](int panel) { block(panel, k, left, right); });
+    }
 }
 
 // sums += W times x for every product.
 template <int Gates, class Weight>
-static void multiply_widened(const void* weights, const Operand* of, int count, Part mine, int stride) {
-    const auto* w = static_cast<const Weight*>(weights);
-    walk<Gates>(of, count, mine, [=](auto size, int first, int panel, std::size_t at, int column, int columns) {
-        const float* x[size];
-        float* sums[size];
-        for (int n = 0; n < size; ++n) {
-            x[n] = of[first + n].x->value + column;
-            sums[n] = of[first + n].sums + panel * stride;
-        }
-        if constexpr (size == 1)
-            multiply_columns<Gates>(w + at, x[0], columns, sums[0]);
-        else
-            multiply_columns<Gates>(w + at, x, columns, sums);
-    });
-}
-
-// sum [Panels][Gates][16] += weights of `Panels` panels, from `panel` on and in the same shell, times levels
-// [begin, end). The sums stay in registers from the first column to the last.
-template <int Gates, int Panels>
-static inline void multiply_panels(const std::uint8_t* w, const std::int16_t* levels, int panel, int begin, int end,
-                                   Counts (&sum)[Panels][Gates]) {
-    constexpr int kDepth = (kCountsApart + Gates * Panels - 1) / (Gates * Panels);
-    Counts apart[kDepth][Panels][Gates];
+static void multiply_floats(const void* weights, const Operand* of, int count, Part mine, int stride) {
+    using Sums = Floats<Weight, Gates>;
+    const auto begin = [=](const Operand& o, int panel, Sums& sums) {
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) {
-            apart[0][p][g] = sum[p][g];
-#pragma GCC unroll 8
-            for (int d = 1; d < kDepth; ++d) apart[d][p][g] = start_of(0);
-        }
-    const int own = panel / kPanelsOfShell;
-    for (int k = own; k == own || k * kShell < end; ++k) {
-        const int left = k == own ? 0 : k * kShell, right = (k + 1) * kShell;
-        const int first = greater(begin, left), last = lesser(end, right);
-        const std::size_t size = static_cast<std::size_t>(right - left) * Gates * kPanel;
-        const std::uint8_t* block = w + panel_start(k, panel, Gates) - left * Gates * kPanel;
-        const auto add = [&](int j, Counts(&into)[Panels][Gates]) {
-#pragma GCC unroll 8
-            for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-                for (int g = 0; g < Gates; ++g)
-                    into[p][g] = multiply_add(column_pair(block + p * size + (j * Gates + g * 2) * kPanel), levels + j,
-                                              into[p][g]);
-        };
-        int j = first;
-#pragma GCC unroll 4
-        for (; j + 2 * (kDepth - 1) < last; j += 2 * kDepth)
-#pragma GCC unroll 8
-            for (int d = 0; d < kDepth; ++d) add(j + 2 * d, apart[d]);
-        for (; j < last; j += 2) add(j, apart[0]);
-    }
-#pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-#pragma GCC unroll 8
-        for (int g = 0; g < Gates; ++g) {
-            sum[p][g] = apart[0][p][g];
-#pragma GCC unroll 8
-            for (int d = 1; d < kDepth; ++d) sum[p][g] = sum[p][g] + apart[d][p][g];
-        }
-}
-
-// Sets or adds to the sums of a gate in a panel: counts times the row's scale times the vector's unit.
-template <int Gates>
-static inline void store_scaled(const PackedWeights& W, const Operand& of, int panel, int gate, Counts counts, bool add,
-                                int stride) {
-    float* sums = of.sums + panel * stride + gate * kPanel;
-    const Rows value = load(W.scales + (panel * Gates + gate) * kPanel) * all(of.x->unit);
-    const Rows product = to_float(counts) * value;
-    store(sums, add ? product + load(sums) : product);
-}
-
-// multiply_quantized for one product, panel by panel.
-template <int Gates>
-static void multiply_alone(const PackedWeights& W, const Operand& of, Part mine, const std::int32_t* known, bool add,
-                           int stride) {
-    const auto* w = static_cast<const std::uint8_t*>(W.weights);
-    const Counts start = start_of(of.begin < of.end ? total_of(of.x->level + of.begin, of.end - of.begin) : 0);
-    const auto multiply = [&](auto panels, int panel) {
-        constexpr int kPanels = panels;
-        Counts sum[kPanels][Gates];
-#pragma GCC unroll 8
-        for (int p = 0; p < kPanels; ++p)
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g)
-                sum[p][g] = known ? started(load(known + ((panel + p) * Gates + g) * kPanel), start) : start;
-        multiply_panels(w, of.x->level, panel, of.begin, of.end, sum);
-#pragma GCC unroll 8
-        for (int p = 0; p < kPanels; ++p)
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g) store_scaled<Gates>(W, of, panel + p, g, sum[p][g], add, stride);
+        for (int g = 0; g < Gates; ++g) sums.gate[g] = load(o.sums + panel * stride + g * kPanel);
     };
-    const int panels = panels_of(of.active);
-    for (int panel = kPanelsOfShell * mine.member; panel < panels; panel += kPanelsOfShell * mine.members)
-        if (panel + kPanelsOfShell <= panels)
-            multiply(std::integral_constant<int, kPanelsOfShell>{}, panel);
-        else
-            multiply(std::integral_constant<int, 1>{}, panel);
+    const auto end = [=](const Operand& o, int panel, const Sums& sums) {
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) store(o.sums + panel * stride + g * kPanel, sums.gate[g]);
+    };
+    if (count > 1) return multiply_together<Sums, Gates>(weights, of, count, mine, begin, end);
+    multiply_alone<Sums, Gates>(
+        weights, *of, mine, [=](int panel, Sums& sums) { begin(*of, panel, sums); },
+        [=](int panel, const Sums& sums) { end(*of, panel, sums); });
 }
 
-// The products in integers, then scaled to floats. Integer sums are exact in any order and each later operation is
-// rounded separately, so the result has the same bits everywhere. known: initial sums [panel][Gates][16] of the only
+// The products in integers, then scaled to floats by the row's scale times the vector's unit. Each operation is rounded
+// separately, so the result has the same bits everywhere. known: sums [panel][Gates][16] to add to those of the only
 // product, or null. add: add to sums instead of setting them.
 template <int Gates>
-static void multiply_quantized(const PackedWeights& W, const Operand* of, int count, Part mine,
-                               const std::int32_t* known, bool add, int stride) {
-    if (count == 1 && of->active <= kPanelOrder) return multiply_alone<Gates>(W, *of, mine, known, add, stride);
-    const auto* w = static_cast<const std::uint8_t*>(W.weights);
+static void multiply_integers(const PackedWeights& W, const Operand* of, int count, Part mine,
+                              const std::int32_t* known, bool add, int stride) {
+    using Sums = Integers<Gates>;
+    const auto start = [](const Operand& o) { return start_of(total_of(o.x->level, o.begin, o.end)); };
+    const auto scale = [&](const Operand& o, int panel, int gate, Counts counts) {
+        float* sums = o.sums + panel * stride + gate * kPanel;
+        const Rows value = load(W.scales + (panel * Gates + gate) * kPanel) * all(o.x->unit);
+        const Rows product = whole_to_float(counts) * value;
+        store(sums, add ? product + load(sums) : product);
+    };
+    const bool whole = of->begin == 0 && of->end == of->active && !known;
+    if (count == 1 && !(whole && of->active > kPanelOrder)) {
+        const Counts first = start(*of);
+        return multiply_alone<Sums, Gates>(
+            W.weights, *of, mine, [](int, Sums& sums) { clear(sums.counts); },
+            [&](int panel, const Sums& sums) {
+#pragma GCC unroll 8
+                for (int g = 0; g < Gates; ++g) {
+                    const Counts product = settled(counts_of(sums.counts, g) + first);
+                    scale(*of, panel, g, known ? load(known + (panel * Gates + g) * kPanel) + product : product);
+                }
+            });
+    }
+    const auto at = [=](const Operand& o, int panel, int gate) { return o.counts + panel * stride + gate * kPanel; };
     for (int n = 0; n < count; ++n) {
-        const int begin = of[n].begin, end = of[n].end;
-        const Counts start = start_of(begin < end ? total_of(of[n].x->level + begin, end - begin) : 0);
+        const Counts first = start(of[n]);
         each_panel(of[n].active, mine, [&](int panel) {
-            for (int g = 0; g < Gates; ++g)
-                store(of[n].counts + panel * stride + g * kPanel,
-                      known ? started(load(known + (panel * Gates + g) * kPanel), start) : start);
+            for (int g = 0; g < Gates; ++g) store(at(of[n], panel, g), settled(first));
         });
     }
-    walk<Gates>(of, count, mine, [=](auto size, int first, int panel, std::size_t at, int column, int columns) {
-        const std::int16_t* levels[size];
-        std::int32_t* counts[size];
-        for (int n = 0; n < size; ++n) {
-            levels[n] = of[first + n].x->level + column;
-            counts[n] = of[first + n].counts + panel * stride;
-        }
-        if constexpr (size == 1)
-            multiply_pairs<Gates>(w + at, levels[0], columns, counts[0]);
-        else
-            multiply_pairs<Gates>(w + at, levels, columns, counts);
-    });
+    multiply_together<Sums, Gates>(
+        W.weights, of, count, mine, [](const Operand&, int, Sums& sums) { clear(sums.counts); },
+        [=](const Operand& o, int panel, const Sums& sums) {
+#pragma GCC unroll 8
+            for (int g = 0; g < Gates; ++g)
+                store(at(o, panel, g), load(at(o, panel, g)) + settled(counts_of(sums.counts, g)));
+        });
     for (int n = 0; n < count; ++n)
         each_panel(of[n].active, mine, [&](int panel) {
-            for (int g = 0; g < Gates; ++g)
-                store_scaled<Gates>(W, of[n], panel, g, load(of[n].counts + panel * stride + g * kPanel), add, stride);
+            for (int g = 0; g < Gates; ++g) scale(of[n], panel, g, load(at(of[n], panel, g)));
         });
 }
 
@@ -367,10 +247,10 @@ static void multiply_quantized(const PackedWeights& W, const Operand* of, int co
 template <int Gates>
 static inline void multiply(const PackedWeights& W, const Operand* of, int count, Part mine, int stride) {
     switch (W.precision) {
-        case Precision::f32: multiply_widened<Gates, float>(W.weights, of, count, mine, stride); break;
-        case Precision::f16: multiply_widened<Gates, Half>(W.weights, of, count, mine, stride); break;
-        case Precision::bf16: multiply_widened<Gates, Bfloat16>(W.weights, of, count, mine, stride); break;
-        case Precision::int8: multiply_quantized<Gates>(W, of, count, mine, nullptr, true, stride); break;
+        case Precision::f32: multiply_floats<Gates, float>(W.weights, of, count, mine, stride); break;
+        case Precision::f16: multiply_floats<Gates, Half>(W.weights, of, count, mine, stride); break;
+        case Precision::bf16: multiply_floats<Gates, Bfloat16>(W.weights, of, count, mine, stride); break;
+        case Precision::int8: multiply_integers<Gates>(W, of, count, mine, nullptr, true, stride); break;
     }
 }
 
@@ -396,7 +276,7 @@ static inline void multiply_input(Steps steps, Part mine) {
     Operand of[kMostSteps];
     for (int n = 0; n < steps.count; ++n) {
         const Step& s = steps[n];
-        of[n] = {&s.input, s.active, s.input_begin & ~1, s.input_end, s.sums, s.counts};
+        of[n] = {&s.input, s.active, s.input_begin / kInt8Columns * kInt8Columns, s.input_end, s.sums, s.counts};
         if (V.precision == Precision::int8) continue;
         of[n].begin = s.input_begin;
         each_panel(s.active, mine, [&](int panel) {
@@ -409,7 +289,7 @@ static inline void multiply_input(Steps steps, Part mine) {
     const int apart = with_table ? steps.count : 1, together = with_table ? 1 : steps.count;
     for (int n = 0; n < apart; ++n)
         if (V.precision == Precision::int8)
-            multiply_quantized<Gates>(V, of + n, together, mine, steps[n].tabulated_counts, false, kSize);
+            multiply_integers<Gates>(V, of + n, together, mine, steps[n].tabulated_counts, false, kSize);
         else if (of[n].begin < of[n].end)
             multiply<Gates>(V, of + n, together, mine, kSize);
 }
@@ -455,16 +335,18 @@ static inline void output_sums(const Weight* w, std::size_t size, const OutputCa
 template <int Panels>
 static inline void output_counts(const std::uint8_t* w, std::size_t size, const OutputCall& call, Columns of,
                                  const std::int32_t* after, std::int32_t* S) {
-    Counts counts[Panels];
-    const Counts start = start_of(total_of(call.levels + of.begin, of.end - of.begin));
+    PanelCounts<1> counts[Panels];
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p) counts[p] = started(load(after + p * kPanel), start);
-    for (int j = of.begin; j < of.end; j += 2)
+    for (int p = 0; p < Panels; ++p) clear(counts[p]);
+    for (int j = of.begin; j < of.end; j += kColumnsAtOnce) {
+        const Levels x = spread(call.levels + j);
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p)
-            counts[p] = multiply_add(column_pair(w + p * size + j * kPanel), call.levels + j, counts[p]);
+        for (int p = 0; p < Panels; ++p) add_columns(counts[p], w + p * size + j * kPanel, x);
+    }
+    const Counts start = start_of(total_of(call.levels, of.begin, of.end));
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p) store(S + p * kPanel, settled(counts[p]));
+    for (int p = 0; p < Panels; ++p)
+        store(S + p * kPanel, load(after + p * kPanel) + settled(counts_of(counts[p], 0) + start));
 }
 
 constexpr int kOutputPanels = 4;  // panels that share a pass over h
@@ -513,7 +395,7 @@ static void output_floats(const PackedWeights& W, const OutputCalls& calls, Part
 }
 
 static void output_int8(const PackedWeights& W, const OutputCalls& calls, Part mine) {
-    const std::size_t size = static_cast<std::size_t>(rounded_up(calls.dim, 2)) * kPanel;
+    const std::size_t size = static_cast<std::size_t>(rounded_up(calls.dim, kInt8Columns)) * kPanel;
     const auto* w = static_cast<const std::uint8_t*>(W.weights);
     walk_output(
         calls, mine,

@@ -3,7 +3,7 @@
 // Included by kernels.cpp after activations.h.
 #pragma once
 
-#include <cmath>
+#include <bit>
 
 #include "kernels/table.h"
 #include "weights/layout.h"
@@ -19,26 +19,26 @@ static float update_fraction(float logit) {
 // e_i = Thres(sigmoid(sharpness * (m*D - i))), each operation in float.
 static Extent soften(float m, int dim, const Softening& softening, float* e) {
     const float centre = m * static_cast<float>(dim), upper = 1.0f - softening.epsilon;
-    // Further from the centre than this, the sigmoid is exactly 0 or 1; includes two spare dimensions.
-    const double reach = 2 * double{kTanhEnd} / softening.sharpness + 2;
+    // Further from the centre than this, the mask is exactly 0 or 1; includes two spare dimensions.
+    const double end = 2 * double{kTanhEnd} / softening.sharpness;
+    const double reach = (softening.reach < end ? softening.reach : end) + 2;
     const auto within = [dim](double place) { return place < 0 ? 0 : place > dim ? dim : static_cast<int>(place); };
     const int first = within(centre - reach) / kPanel * kPanel, last = within(centre + reach);
-    for (int i = 0; i < first; ++i) e[i] = 1;
-    alignas(64) float numbers[kPanel];
-    for (int i = first; i < last; i += kPanel) {
-        for (int k = 0; k < kPanel; ++k) numbers[k] = static_cast<float>(i + k + 1);
-        const Rows soft = Plain::sigmoid(all(softening.sharpness) * (all(centre) - load(numbers)));
-        store(e + i, soft);
-        for (int k = 0; k < kPanel; ++k) {
-            float& each = e[i + k];
-            each = each > upper ? 1.0f : each < softening.epsilon ? 0.0f : each;
+    for (int i = 0; i < first; i += kPanel) store(e + i, all(1));
+    Extent extent{first, first};
+    for (int i = first; i < rounded_up(last, kShell); i += kPanel) {
+        const Rows away = all(centre) - numbers_from(static_cast<float>(i + 1));
+        Rows soft = thresholded(Plain::sigmoid(all(softening.sharpness) * away), softening.epsilon, upper);
+        if (i + kPanel > dim) {
+            store(e + i, soft);
+            for (int k = greater(i, dim); k < i + kPanel; ++k) e[k] = 0;
+            soft = load(e + i);
         }
+        store(e + i, soft);
+        if (const std::uint32_t some = rows_above(soft, 0)) extent.active = i + 32 - std::countl_zero(some);
+        if (extent.ones == i) extent.ones += std::countr_one(rows_above(soft, upper));
     }
-    int ones = first, active = last;
-    while (ones < last && e[ones] == 1) ++ones;
-    while (active > ones && e[active - 1] == 0) --active;
-    for (int i = active; i < rounded_up(last, kShell) || i < rounded_up(active, kShell); ++i) e[i] = 0;
-    return {ones, active};
+    return extent;
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA

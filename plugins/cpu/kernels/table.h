@@ -21,6 +21,7 @@ struct Extent {
 struct Softening {
     float sharpness;
     float epsilon;
+    double reach;  // dimensions on either side of m*D past which the threshold makes the mask 0 or 1
 };
 
 struct PackedWeights {
@@ -104,6 +105,17 @@ struct OutputCalls {
     int rows, dim;      // of W
 };
 
+// The columns of V that a step has left to multiply, in whole panels: e ⊙ x less the first `known` elements of x.
+struct InputCall {
+    const float* e;  // [active, to the end of its shell]
+    const float* x;  // [dim], need not be aligned
+    int dim, active, known;
+    int begin, end;       // the columns to set
+    float* value;         // [end, to the end of its panel]
+    std::int16_t* level;  // the same in int8, instead of values: levels of e ⊙ x less those of x; or null
+    float levels_of_one;
+};
+
 constexpr int kReadTogether = 128;  // floats: `sum` takes a multiple of this
 
 struct Kernels {
@@ -118,6 +130,10 @@ struct Kernels {
 
     // Sets levels [begin, end) of x, extended to whole panels. The values must be finite.
     void (*quantize)(const Activations& x, int begin, int end);
+
+    // Sets hbar = e ⊙ h up to the end of a's shell; returns its largest magnitude, NaN if one is NaN.
+    float (*mask_state)(const float* e, const float* h, int active, float* hbar);
+    void (*mask_input)(const InputCall& call);
 
     // m and the mask in int8 arithmetic: m from the scheduler's logit, and e [D] from an m that is not NaN, set up to
     // the end of the shell that contains a.

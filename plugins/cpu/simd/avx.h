@@ -1,7 +1,7 @@
 // Sixteen rows of a panel in two 256-bit registers: AVX2 with FMA and F16C, or AVX-512 VL with VNNI.
 //
-// VNNI has an instruction that multiplies and accumulates integers. 512-bit registers were slower on a Zen 4
-// (docs/kernel-notes.md).
+// VNNI has an instruction that multiplies and accumulates integers, in 512-bit registers (counts.h). For floats, registers
+// of that size were slower on a Zen 4 (docs/kernel-notes.md).
 #pragma once
 
 #include <immintrin.h>
@@ -15,17 +15,16 @@
 namespace vcdeploy::VCDEPLOY_ISA {
 
 constexpr int kRegisters = 2;  // per Rows
-// kAhead: prefetch distance for weights in bytes; 0 relies on the hardware prefetcher, which was faster with AVX-512
-// (docs/kernel-notes.md). kCountsApart: independent Counts a product adds to in turn, to hide the four cycles of
-// latency of VNNI's instruction. kSumRegisters: how many of the 32 or 16 registers may hold the sums of sequences that
-// are multiplied together. kPanelOrder: the most active rows for which one int8 product goes panel by panel, which
-// leaves fewer sums to load and store, instead of through memory in order, which a larger product needs.
+// kSumRegisters: how many of the 32 or 16 registers may hold the sums of sequences that are multiplied together.
+// kPanelOrder: the most active rows of an int8 product that goes panel by panel, which leaves fewer sums to load and
+// store, instead of through memory in order. VCDEPLOY_UNROLL_COLUMNS: without it GCC copies the integer sums of AVX2
+// from register to register.
 #ifdef __AVX512VNNI__
-constexpr std::size_t kAhead = 0;
-constexpr int kCountsApart = 4, kSumRegisters = 24, kPanelOrder = 4096;
+constexpr int kSumRegisters = 24, kPanelOrder = 1 << 30;
+#define VCDEPLOY_UNROLL_COLUMNS
 #else
-constexpr std::size_t kAhead = 4096;
-constexpr int kCountsApart = 1, kSumRegisters = 8, kPanelOrder = 384;
+constexpr int kSumRegisters = 8, kPanelOrder = 384;
+#define VCDEPLOY_UNROLL_COLUMNS _Pragma("GCC unroll 4")
 #endif
 
 struct Rows {
@@ -37,7 +36,14 @@ static inline void store(float* p, Rows x) {
     _mm256_store_ps(p, x.low);
     _mm256_store_ps(p + 8, x.high);
 }
+static inline Rows load_unaligned(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline Rows all(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+
+// first, first + 1, …
+static inline Rows numbers_from(float first) {
+    const __m256 low = _mm256_add_ps(_mm256_set1_ps(first), _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7));
+    return {low, _mm256_add_ps(low, _mm256_set1_ps(8))};
+}
 
 static inline Rows operator+(Rows a, Rows b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
 static inline Rows operator-(Rows a, Rows b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
@@ -76,6 +82,38 @@ static inline Rows unless_zero(Rows e, Rows old, Rows x) {
             _mm256_blendv_ps(x.high, old.high, _mm256_cmp_ps(e.high, zero, _CMP_EQ_OQ))};
 }
 
+// 1 where x is above `most`, 0 where it is below `least`, else x.
+static inline Rows thresholded(Rows x, float least, float most) {
+    const auto half = [=](__m256 f) {
+        const __m256 one = _mm256_cmp_ps(f, _mm256_set1_ps(most), _CMP_GT_OQ);
+        const __m256 zero = _mm256_cmp_ps(f, _mm256_set1_ps(least), _CMP_LT_OQ);
+        return _mm256_andnot_ps(zero, _mm256_blendv_ps(f, _mm256_set1_ps(1), one));
+    };
+    return {half(x.low), half(x.high)};
+}
+
+// Bit r is set if row r is above the bound.
+static inline std::uint32_t rows_above(Rows x, float bound) {
+    const auto half = [=](__m256 f) { return _mm256_movemask_ps(_mm256_cmp_ps(f, _mm256_set1_ps(bound), _CMP_GT_OQ)); };
+    return static_cast<std::uint32_t>(half(x.low) | half(x.high) << 8);
+}
+
+// The bits of the larger magnitude per row; NaN is the largest.
+struct Magnitudes {
+    __m256i bits = _mm256_setzero_si256();
+
+    void add(Rows x) {
+        const __m256i sign = _mm256_set1_epi32(0x7fffffff);
+        const __m256i low = _mm256_and_si256(_mm256_castps_si256(x.low), sign);
+        bits = _mm256_max_epi32(bits, _mm256_max_epi32(low, _mm256_and_si256(_mm256_castps_si256(x.high), sign)));
+    }
+    float largest() const {
+        __m128i four = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+        four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1))));
+    }
+};
+
 // Sixteen weights as floats.
 static inline Rows widened(const float* w) { return load(w); }
 static inline Rows widened(const Half* w) {
@@ -112,12 +150,6 @@ static inline Counts start_of(std::int32_t total) {
     return {_mm256_set1_epi32(less), _mm256_setzero_si256()};
 }
 
-// The same on top of known sums.
-static inline Counts started(Counts known, Counts start) {
-    const __m256i both = _mm256_add_epi32(known.low, _mm256_slli_epi32(known.high, 8));
-    return {_mm256_add_epi32(both, start.low), known.high};
-}
-
 // Two columns of sixteen rows: row r, with 128 added, in the lower and row r + 8 in the upper byte of an int16
 // (layout.h). A shift extracts rows 8 to 15. Rows 0 to 7 are not extracted; instead, 256 times the sums of the others
 // is subtracted at the end.
@@ -130,39 +162,46 @@ static inline ColumnPair column_pair(const std::uint8_t* w) {
     return {both, _mm256_srai_epi16(both, 8)};
 }
 
-// sum + a_0 b_0 + a_1 b_1 for pairs of int16, wrapping around.
-static inline __m256i add_pairs(__m256i sum, __m256i a, __m256i b) {
-#ifdef __AVX512VNNI__
-    return _mm256_dpwssd_epi32(sum, a, b);
-#else
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-#endif
-}
-
 // Adds a pair of columns times a pair of levels.
 static inline Counts multiply_add(ColumnPair w, const std::int16_t* pair, Counts sum) {
     std::int32_t both;
     std::memcpy(&both, pair, sizeof both);
     const __m256i x = _mm256_set1_epi32(both);
-    return {add_pairs(sum.low, x, w.both), add_pairs(sum.high, x, w.high)};
+    return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(x, w.both)),
+            _mm256_add_epi32(sum.high, _mm256_madd_epi16(x, w.high))};
 }
 
 static inline Counts operator+(Counts a, Counts b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
 
-// Stores sixteen numbers, rounded half to even; beyond int16 the nearest one it has, for NaN the largest: the minimum
+// Sixteen numbers, rounded half to even; beyond int16 the nearest one it has, for NaN the largest: the minimum
 // with NaN is its second operand, and the conversion to int32 makes everything else it can't represent -2^31.
-static inline void store_whole(std::int16_t* p, Rows x) {
+static inline __m256i whole(Rows x) {
     const __m256 most = _mm256_set1_ps(32767.0f);
     const __m256i low = _mm256_cvtps_epi32(_mm256_min_ps(x.low, most));
     const __m256i both = _mm256_packs_epi32(low, _mm256_cvtps_epi32(_mm256_min_ps(x.high, most)));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(both, 0xd8));
+    return _mm256_permute4x64_epi64(both, 0xd8);
+}
+static inline void store_whole(std::int16_t* p, Rows x) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), whole(x)); }
+// The same of x, less the same of y.
+static inline void store_whole_difference(std::int16_t* p, Rows x, Rows y) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_sub_epi16(whole(x), whole(y)));
 }
 // The sums themselves, after accumulation.
 static inline Counts settled(Counts x) { return {_mm256_sub_epi32(x.low, _mm256_slli_epi32(x.high, 8)), x.high}; }
 static inline Rows whole_to_float(Counts x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
-static inline Rows to_float(Counts x) { return whole_to_float(settled(x)); }
+
+// The sum of levels [begin, end), extended to whole panels of sixteen.
+static inline std::int32_t total_of(const std::int16_t* levels, int begin, int end) {
+    __m256i sum = _mm256_setzero_si256();
+    for (int i = begin / 16 * 16; i < end; i += 16)
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(levels + i)),
+                                                      _mm256_set1_epi16(1)));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
 
 // Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
 static inline void add_products(const float* a, const float* b, int n, double sum[16]) {

@@ -1,6 +1,7 @@
 // Sixteen rows of a panel for any processor: four vectors of four floats, the register size of SSE2 and NEON.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,9 +10,9 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-constexpr int kRegisters = 4;         // per Rows
-constexpr std::size_t kAhead = 4096;  // as in avx.h
-constexpr int kCountsApart = 1, kSumRegisters = 8, kPanelOrder = 384;
+constexpr int kRegisters = 4;                        // per Rows
+constexpr int kSumRegisters = 8, kPanelOrder = 384;  // as in avx.h
+#define VCDEPLOY_UNROLL_COLUMNS
 
 #ifdef __GNUC__
 typedef float Four __attribute__((vector_size(16)));
@@ -63,10 +64,17 @@ static inline Rows load(const float* p) {
     std::memcpy(&x, p, sizeof x);
     return x;
 }
+static inline Rows load_unaligned(const float* p) { return load(p); }
 static inline void store(float* p, Rows x) { std::memcpy(p, &x, sizeof x); }
 static inline Rows all(float x) {
     const Four four{x, x, x, x};
     return {four, four, four, four};
+}
+
+// first, first + 1, …
+static inline Rows numbers_from(float first) {
+    const Four low{first, first + 1, first + 2, first + 3}, four{4, 4, 4, 4};
+    return {low, low + four, low + four + four, low + four + four + four};
 }
 
 static inline Rows operator+(Rows x, Rows y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
@@ -110,11 +118,44 @@ static inline Rows unless_zero(Rows e, Rows old, Rows x) {
     return each([](float mask, float before, float after) { return mask == 0 ? before : after; }, e, old, x);
 }
 
+// 1 where x is above `most`, 0 where it is below `least`, else x.
+static inline Rows thresholded(Rows x, float least, float most) {
+    return each([=](float f) { return f > most ? 1.0f : f < least ? 0.0f : f; }, x);
+}
+
+// Bit r is set if row r is above the bound.
+static inline std::uint32_t rows_above(Rows x, float bound) {
+    float rows[16];
+    store(rows, x);
+    std::uint32_t bits = 0;
+    for (int r = 0; r < 16; ++r) bits |= static_cast<std::uint32_t>(rows[r] > bound) << r;
+    return bits;
+}
+
 static inline float float_of(std::uint32_t bits) {
     float value;
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+
+// The bits of the larger magnitude per row; NaN is the largest.
+struct Magnitudes {
+    std::uint32_t bits[16] = {};
+
+    void add(Rows x) {
+        std::uint32_t rows[16];
+        std::memcpy(rows, &x, sizeof rows);
+        for (int r = 0; r < 16; ++r) {
+            const std::uint32_t magnitude = rows[r] & 0x7fffffffu;
+            bits[r] = magnitude > bits[r] ? magnitude : bits[r];
+        }
+    }
+    float largest() const {
+        std::uint32_t most = 0;
+        for (const std::uint32_t each : bits) most = each > most ? each : most;
+        return float_of(most);
+    }
+};
 
 // Branch-free: signs are random, and the compiler can vectorize it.
 static inline float widened_one(Half w) {
@@ -169,9 +210,6 @@ static inline Counts start_of(std::int32_t total) {
     return {added, added, none, none};
 }
 
-// The same on top of known sums.
-static inline Counts started(Counts known, Counts start) { return known + start; }
-
 // Two columns of rows r and r + 8 per int32 (layout.h): the columns of row r, with 128 added, in bytes 0 and 2, those
 // of row r + 8 in bytes 1 and 3.
 struct ColumnPair {
@@ -179,12 +217,15 @@ struct ColumnPair {
 };
 
 static inline ColumnPair column_pair(const std::uint8_t* w) {
-    std::int32_t lane[8];
-    for (int i = 0; i < 8; ++i) {
-        const std::uint32_t upper = static_cast<std::uint32_t>(w[4 * i + 3]) << 24 | w[4 * i + 2] << 16;
-        lane[i] = static_cast<std::int32_t>(upper | w[4 * i + 1] << 8 | w[4 * i]);
-    }
     ColumnPair pair;
+    if constexpr (std::endian::native == std::endian::little) {
+        std::memcpy(&pair, w, sizeof pair);
+        return pair;
+    }
+    std::uint32_t lane[8];
+    for (int i = 0; i < 8; ++i)
+        lane[i] = static_cast<std::uint32_t>(w[4 * i + 3]) << 24 | static_cast<std::uint32_t>(w[4 * i + 2]) << 16 |
+                  static_cast<std::uint32_t>(w[4 * i + 1]) << 8 | w[4 * i];
     std::memcpy(&pair, lane, sizeof pair);
     return pair;
 }
@@ -205,6 +246,13 @@ static inline void store_whole(std::int16_t* p, Rows x) {
     store(whole, rounded(each(within, x)));
     for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(whole[i]);
 }
+// The same of x, less the same of y.
+static inline void store_whole_difference(std::int16_t* p, Rows x, Rows y) {
+    std::int16_t known[16];
+    store_whole(p, x);
+    store_whole(known, y);
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(p[i] - known[i]);
+}
 // The sums themselves, after accumulation.
 static inline Counts settled(Counts x) { return x; }
 static inline Rows whole_to_float(Counts x) {
@@ -214,7 +262,13 @@ static inline Rows whole_to_float(Counts x) {
     };
     return {four(x.a), four(x.b), four(x.c), four(x.d)};
 }
-static inline Rows to_float(Counts x) { return whole_to_float(settled(x)); }
+
+// The sum of levels [begin, end), extended to whole panels of sixteen.
+static inline std::int32_t total_of(const std::int16_t* levels, int begin, int end) {
+    std::int32_t total = 0;
+    for (int i = begin / 16 * 16; i < (end + 15) / 16 * 16; ++i) total += levels[i];
+    return total;
+}
 
 // Adds a_i b_i to sum[i mod 16] for n elements, a multiple of 16.
 static inline void add_products(const float* a, const float* b, int n, double sum[16]) {

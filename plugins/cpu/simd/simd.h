@@ -17,3 +17,5 @@
 #else
 #include "simd/avx.h"
 #endif
+//
+#include "simd/counts.h"

@@ -30,6 +30,7 @@ namespace vcdeploy {
 constexpr int kPanel = 16;  // rows per panel
 constexpr int kShell = 32;  // rows and columns a shell adds
 constexpr int kPanelsOfShell = kShell / kPanel;
+constexpr int kInt8Columns = 4;  // columns of int8 weights that are read at once, at most
 
 // `static`, as everything included by the files compiled per instruction set: if these functions were shared, the
 // linker might keep a copy that only a newer processor can run.

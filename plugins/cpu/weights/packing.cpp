@@ -84,7 +84,7 @@ HookMatrix::HookMatrix(const MatrixView& stack, int first, int last, int dim, Pr
 PanelMatrix::PanelMatrix(const MatrixView& rows, int count, int dim, Precision precision) : precision_(precision) {
     const bool quantized = precision == Precision::int8;
     const std::size_t padded = static_cast<std::size_t>(panels_of(count)) * kPanel;
-    const std::size_t columns = quantized ? rounded_up(dim, 2) : dim;
+    const std::size_t columns = quantized ? rounded_up(dim, kInt8Columns) : dim;
     weights_ = Buffer<unsigned char>(padded * columns * bytes_of(precision));
     if (quantized) scales_ = Buffer<float>(padded);
     Buffer<float> row(dim);

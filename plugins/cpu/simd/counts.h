@@ -1,0 +1,103 @@
+// The int8 sums of a panel in registers: int32, of Gates × sixteen rows.
+//
+// Included by simd.h after the vector types.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace vcdeploy::VCDEPLOY_ISA {
+
+#ifdef __AVX512VNNI__
+
+// In registers of 512 bits, which multiply integers 1.5 times faster on a Zen 4 (docs/kernel-notes.md): a register has
+// two neighbours of [column pair][gate], so that Gates registers have two column pairs of all gates.
+constexpr int kColumnsAtOnce = 4;
+
+// Two pairs of levels, in every combination of the lower and upper half of a register.
+struct Levels {
+    __m512i first, both, second;
+};
+
+static inline Levels spread(const std::int16_t* levels) {
+    const auto pair = [=](int from) {
+        std::int32_t both;
+        std::memcpy(&both, levels + from, sizeof both);
+        return _mm512_set1_epi32(both);
+    };
+    const __m512i first = pair(0), second = pair(2);
+    return {first, _mm512_mask_blend_epi32(0xff00, first, second), second};
+}
+
+template <int Gates>
+struct PanelCounts {
+    __m512i low[Gates], high[Gates];  // as in Counts
+};
+
+template <int Gates>
+static inline void clear(PanelCounts<Gates>& sum) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Gates; ++i) sum.low[i] = sum.high[i] = _mm512_setzero_si512();
+}
+
+// Adds kColumnsAtOnce columns of weights times x.
+template <int Gates>
+static inline void add_columns(PanelCounts<Gates>& sum, const std::uint8_t* w, const Levels& x) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Gates; ++i) {
+        const __m512i levels = 2 * i + 1 < Gates ? x.first : 2 * i >= Gates ? x.second : x.both;
+        __m512i both = _mm512_load_si512(w + i * 64);
+        asm("" : "+v"(both));  // GCC would load it twice
+        sum.low[i] = _mm512_dpwssd_epi32(sum.low[i], levels, both);
+        sum.high[i] = _mm512_dpwssd_epi32(sum.high[i], levels, _mm512_srai_epi16(both, 8));
+    }
+}
+
+// The sums of a gate.
+template <int Gates>
+static inline Counts counts_of(const PanelCounts<Gates>& sum, int gate) {
+    const auto half = [](__m512i x, int which) {
+        return which ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x);
+    };
+    const auto total = [&](const __m512i* of) {
+        const int other = Gates + gate;
+        return _mm256_add_epi32(half(of[gate / 2], gate % 2), half(of[other / 2], other % 2));
+    };
+    return {total(sum.low), total(sum.high)};
+}
+
+#else
+
+constexpr int kColumnsAtOnce = 2;
+
+using Levels = const std::int16_t*;
+
+static inline Levels spread(const std::int16_t* levels) { return levels; }
+
+template <int Gates>
+struct PanelCounts {
+    Counts gate[Gates];
+};
+
+template <int Gates>
+static inline void clear(PanelCounts<Gates>& sum) {
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) sum.gate[g] = start_of(0);
+}
+
+// Adds kColumnsAtOnce columns of weights times x.
+template <int Gates>
+static inline void add_columns(PanelCounts<Gates>& sum, const std::uint8_t* w, Levels x) {
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) sum.gate[g] = multiply_add(column_pair(w + g * 32), x, sum.gate[g]);
+}
+
+// The sums of a gate.
+template <int Gates>
+static inline Counts counts_of(const PanelCounts<Gates>& sum, int gate) {
+    return sum.gate[gate];
+}
+
+#endif
+
+}  // namespace vcdeploy::VCDEPLOY_ISA
