@@ -6,7 +6,8 @@
 >>> model.vocab.decode(list(ids))
 
 load runs a pretrained model, an exported file or a checkpoint; VCRNN, VCGRU and VCLSTM are PyTorch modules for your own
-networks; attach_functions completes an ONNX file that contains them. The subpackages are listed in docs/design.md.
+networks; attach_functions completes an ONNX file that contains them; from_torch imports a model of nn.GRU or nn.LSTM.
+The subpackages are listed in docs/design.md.
 """
 
 from importlib import import_module
@@ -16,6 +17,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from vcdeploy.errors import VcdeployError as VcdeployError
+    from vcdeploy.format.from_torch import from_torch as from_torch
     from vcdeploy.format.functions import attach_functions as attach_functions
     from vcdeploy.runtime import Model as Model
     from vcdeploy.runtime import Sampling as Sampling
@@ -37,6 +39,7 @@ _PUBLIC = {
     "VcdeployError": "vcdeploy.errors",
     "Vocabulary": "vcdeploy.vocabulary",
     "attach_functions": "vcdeploy.format.functions",
+    "from_torch": "vcdeploy.format.from_torch",
     "load": "vcdeploy.runtime",
 }
 __all__ = ["__version__", *_PUBLIC]
