@@ -2,6 +2,7 @@
 #include "engine/model.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "system/denormals.h"
 
@@ -13,14 +14,16 @@ void Model::run(const std::int64_t* tokens, int T, int B, const float* state, Lo
     std::copy_n(state, network_->state_rows() * stride, state_out);
     for (int first = 0; first < B; first += kTogether) {
         const int count = std::min(kTogether, B - first);
+        std::uint64_t ours = 0;  // identifies these sequences
         const auto piece = [&](int from) {
             const Holding held(turn_, pause);
             const FlushDenormals flush(network_->options().precision != Precision::int8);
             batch_.reserve(count);
-            which_.resize(count);
-            for (int n = 0; n < count; ++n) {
-                which_[n] = n;
-                batch_.read_state(n, state_out + (first + n) * dim, stride);
+            if (ours == 0 || held_ != ours) {  // otherwise no other call has worked here since the last piece
+                held_ = ours = ++last_;
+                which_.resize(count);
+                std::iota(which_.begin(), which_.end(), 0);
+                for (int n = 0; n < count; ++n) batch_.read_state(n, state_out + (first + n) * dim, stride);
             }
             const int steps = std::min(batch_.piece(count), T - from);
             const std::size_t at = from * batch + first;

@@ -37,6 +37,7 @@ class Model {
     Turn turn_;  // guards the working memory below
     Batch batch_;
     std::vector<int> which_;
+    std::uint64_t held_ = 0, last_ = 0;  // the sequences whose states batch_ holds, and the last ones that got a number
 };
 
 }  // namespace vcdeploy
