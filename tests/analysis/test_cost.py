@@ -1,5 +1,7 @@
 """Counted operations: against the paper's own equivalents, and by counting the products of a model."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcdeploy import cost
 from vcdeploy.cost import macs, rnn_d
 from vcdeploy.reference import scheduler
-from vcdeploy.spec import UNITS
-from vcdeploy.units import GRU, LSTM, RNN
+from vcdeploy.reference.cells import SEQUENCES
+from vcdeploy.spec import DENSE_UNITS, UNITS
+from vcdeploy.units import GRU
 
 
 def test_the_papers_equivalents() -> None:
@@ -19,13 +22,23 @@ def test_the_papers_equivalents() -> None:
     assert rnn_d("vcrnn", 500, [100**2, 200**2]) == pytest.approx((100**2 + 200**2) ** 0.5)
 
 
-@pytest.mark.parametrize(("name", "unit"), [("rnn", RNN), ("gru", GRU), ("lstm", LSTM)])
-def test_dense_macs_are_the_products_pytorch_counts(name: str, unit: type[GRU]) -> None:
-    module, T, B = unit(16, layers=2).double(), 5, 3  # in float32 a fused LSTM would hide its products
+def counted(run: Callable[..., object], *inputs: torch.Tensor) -> float:
+    """Multiply-accumulates per step, as PyTorch counts them; inputs: X [T, B, D] and what else `run` takes."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(torch.randn(T, B, 16).double())
-    counted = counter.get_total_flops() / 2 / (T * B)
-    assert counted == macs(name, 16, [256.0, 256.0])
+        run(*inputs)
+    return counter.get_total_flops() / 2 / inputs[0].shape[0] / inputs[0].shape[1]
+
+
+@pytest.mark.parametrize("name", [name for name in DENSE_UNITS if name in SEQUENCES])
+def test_dense_macs_are_the_products_of_the_reference(name: str) -> None:
+    unit, D, B = UNITS[name], 16, 3
+    weights = [torch.zeros(len(unit.gates) * D, D)] * 2
+    h, *c = [torch.zeros(B, D)] * unit.state_rows
+    assert counted(SEQUENCES[name], torch.zeros(5, B, D), h, *weights, *c) == macs(name, D, [float(D**2)])
+
+
+def test_macs_of_a_gru_are_the_products_of_pytorchs() -> None:
+    assert counted(GRU(16, layers=2), torch.zeros(5, 3, 16)) == macs("gru", 16, [256.0, 256.0])
 
 
 def test_variable_macs_are_products_and_scheduler() -> None:

@@ -116,13 +116,15 @@ def test_a_crnn_knows_its_boundaries(kind: str, batch: int, write: Callable[...,
 
 @pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
 def test_an_exported_dense_baseline(unit: str, write: Callable[..., tuple[Path, Path]]) -> None:
+    need("native")
     need("onnxruntime")
     folder, exported = write(unit, 2)
-    reference, figures = measured(folder), measured(exported)
-    assert (reference["backend"], figures["backend"]) == ("torch", "onnxruntime")
-    assert figures["m"] == 1
-    for name in FIGURES:
-        assert figures[name] == pytest.approx(reference[name], abs=1e-4)
+    reference = measured(folder, "--backend", "torch")
+    for options, backend in (((), "native"), (("--backend", "onnxruntime"), "onnxruntime")):
+        figures = measured(exported, *options)
+        assert figures["backend"] == backend and figures["m"] == 1
+        for name in FIGURES:
+            assert figures[name] == pytest.approx(reference[name], abs=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["f16", "bf16", "int8"])

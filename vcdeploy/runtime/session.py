@@ -269,8 +269,10 @@ def check_ids(ids: NDArray[Any], vocab: Vocabulary, name: str) -> None:
 
 def settled(sampling: Sampling | None, options: dict[str, Any], vocab: Vocabulary) -> Sampling:
     """Sampling with options replaced, and its stop strings as ids."""
+    if not isinstance(sampling, Sampling | None):
+        raise BadValue(f"sampling must be a vcdeploy.Sampling, not {sampling!r:.100}")
     try:
-        sampling = replace(sampling or Sampling(), **options) if options else sampling or Sampling()
+        sampling = replace(sampling or Sampling(), **options)
     except TypeError as error:
         raise VcdeployError(f"the sampling options are invalid ({error}); see vcdeploy.Sampling") from error
     if not sampling.stop:

@@ -14,12 +14,20 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
+// Sequences that are multiplied by a weight while it is in a register, so that their sums take so many registers.
+constexpr int together(int gates, int registers) {
+    return gates * kRegisters * 4 <= registers ? 4 : gates * kRegisters * 2 <= registers ? 2 : 1;
+}
+
+constexpr std::size_t kNearCache = 1 << 20;
+
 // Floating-point weights times floats.
 template <class Stored, int Gates>
 struct Floats {
     using Weight = Stored;
     using Value = float;
     static constexpr int kColumns = 1;  // columns that are multiplied at once
+    static constexpr int kTogether = together(Gates, kSumRegisters);
 
     Rows gate[Gates];  // the sums of a panel
 
@@ -28,6 +36,18 @@ struct Floats {
     void add(const Weight* w, Rows x) {
 #pragma GCC unroll 8
         for (int g = 0; g < Gates; ++g) gate[g] = multiply_add(x, widened(w + g * kPanel), gate[g]);
+    }
+
+    // Adds column j times x to the sums of each of `Count` products.
+    template <int Count, class Product>
+    static void add_to_all(Floats* sums, const Weight* w, const Product* of, int j) {
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) {
+            const Rows weights = widened(w + g * kPanel);
+#pragma GCC unroll 8
+            for (int n = 0; n < Count; ++n)
+                sums[n].gate[g] = multiply_add(spread(values(*of[n].x) + j), weights, sums[n].gate[g]);
+        }
     }
 };
 
@@ -38,12 +58,26 @@ struct Integers {
     using Weight = std::uint8_t;
     using Value = std::int16_t;
     static constexpr int kColumns = kColumnsAtOnce;
+    static constexpr int kTogether = together(Gates, kSumRegisters * 2 / 3);
 
     PanelCounts<Gates> counts;
 
     static const std::int16_t* values(const Activations& x) { return x.level; }
     static Levels spread(const std::int16_t* x) { return VCDEPLOY_ISA::spread(x); }
-    void add(const Weight* w, Levels x) { add_columns(counts, w, x); }
+    void add(const Weight* w, const Levels& x) { add_columns<Gates, 1>({&counts}, w, {x}); }
+
+    // Adds columns j, … times x to the sums of each of `Count` products.
+    template <int Count, class Product>
+    static void add_to_all(Integers* sums, const Weight* w, const Product* of, int j) {
+        PanelCounts<Gates>* each[Count];
+        Levels x[Count];
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n) {
+            each[n] = &sums[n].counts;
+            x[n] = spread(values(*of[n].x) + j);
+        }
+        add_columns<Gates, Count>(each, w, x);
+    }
 };
 
 // The shells of a part go round: panel `i` of those that belong to it.
@@ -139,15 +173,60 @@ static inline void in_groups(int first, int count, Work work) {
     if constexpr (Size > 1) in_groups<Size / 2>(first, count, work);
 }
 
-// Sequences that are multiplied by a weight while it is in a register.
-constexpr int together(int gates) {
-    return gates * kRegisters * 4 <= kSumRegisters ? 4 : gates * kRegisters * 2 <= kSumRegisters ? 2 : 1;
+// Calls work(weights, first, last) for the stretches of columns [from, to) of a panel, each contiguous in memory.
+template <int Gates, class Weight, class Work>
+static inline void each_stretch(const Weight* weights, int panel, int from, int to, Work work) {
+    const int own = panel / kPanelsOfShell;
+    while (from < to) {
+        const int k = greater(own, from / kShell), left = k > own ? k * kShell : 0, last = lesser(to, (k + 1) * kShell);
+        work(weights + panel_start(k, panel, Gates) + (from - left) * Gates * kPanel, from, last);
+        from = last;
+    }
 }
 
-// Multiplies for several sequences, sorted by `active`, each from column 0 to its last active one, through the weights
-// in memory order. begin(sequence, panel, sums) sets the sums so far, end(sequence, panel, sums) takes those of more columns.
+// Adds the columns of a panel, from `from` on, to the sums of the first `live` sequences: first those that all need, then
+// those of one sequence less.
+template <class Sums, int Gates, class Live, int Size>
+static inline void add_columns_of(Live live, const typename Sums::Weight* w, const Operand* of, int panel, int from,
+                                  Sums (&sums)[Size]) {
+    const int to = rounded_up(of[live - 1].end, Sums::kColumns);
+    each_stretch<Gates>(w, panel, from, to, [&](const auto* at, int first, int last) {
+        VCDEPLOY_UNROLL_COLUMNS
+        for (int j = first; j < last; j += Sums::kColumns)
+            Sums::template add_to_all<live>(sums, at + (j - first) * Gates * kPanel, of, j);
+    });
+    if constexpr (live > 1)
+        add_columns_of<Sums, Gates>(std::integral_constant<int, live - 1>{}, w, of, panel, greater(from, to), sums);
+}
+
+// Multiplies for several sequences, sorted by `active`, each from column 0 to its last active one. A panel's weights stay
+// in a near cache while groups of sequences are multiplied by them, with all sums of a group in registers.
+// begin(sequence, panel, sums) sets the initial sums, end(sequence, panel, sums) takes the last ones.
 template <class Sums, int Gates, class Begin, class End>
 static inline void multiply_together(const void* weights, const Operand* of, int count, Part mine, Begin begin,
+                                     End end) {
+    const auto* w = static_cast<const typename Sums::Weight*>(weights);
+    const auto group = [&](auto size, const Operand* one, int panel) {
+        constexpr int kSize = size;
+        Sums sums[kSize];
+#pragma GCC unroll 8
+        for (int n = 0; n < kSize; ++n) begin(one[n], panel, sums[n]);
+        add_columns_of<Sums, Gates>(std::integral_constant<int, kSize>{}, w, one, panel, 0, sums);
+#pragma GCC unroll 8
+        for (int n = 0; n < kSize; ++n) end(one[n], panel, sums[n]);
+    };
+    each_panel(of->active, mine, [&](int panel) {
+        int some = count;  // sequences whose active rows reach this panel
+        while (of[some - 1].active <= panel * kPanel) --some;
+        in_groups<Sums::kTogether>(0, some, [&](auto size, int first) { group(size, of + first, panel); });
+    });
+}
+
+// Multiplies for one or more sequences, sorted by `active`, each from column 0 to its last active one, through the weights
+// in memory order: for those that don't fit a near cache. begin(sequence, panel, sums) sets the sums so far,
+// end(sequence, panel, sums) takes those of more columns.
+template <class Sums, int Gates, class Begin, class End>
+static inline void multiply_in_order(const void* weights, const Operand* of, int count, Part mine, Begin begin,
                                      End end) {
     const auto block = [&](int panel, int shell, int column, int to) {
         const auto* w = static_cast<const typename Sums::Weight*>(weights) + panel_start(shell, panel, Gates);
@@ -165,7 +244,7 @@ static inline void multiply_together(const void* weights, const Operand* of, int
         };
         int whole = 0;  // sequences that need all of these columns
         while (whole < count && of[whole].end >= to) ++whole;
-        in_groups<together(Gates)>(0, whole, [&](auto size, int n) { multiply(size, n, to); });
+        in_groups<Sums::kTogether>(0, whole, [&](auto size, int n) { multiply(size, n, to); });
         for (int n = whole; n < count && of[n].end > greater(column, panel * kPanel); ++n)
             multiply(std::integral_constant<int, 1>{}, n, of[n].end);
     };
@@ -190,7 +269,11 @@ static void multiply_floats(const void* weights, const Operand* of, int count, P
 #pragma GCC unroll 8
         for (int g = 0; g < Gates; ++g) store(o.sums + panel * stride + g * kPanel, sums.gate[g]);
     };
-    if (count > 1) return multiply_together<Sums, Gates>(weights, of, count, mine, begin, end);
+    if (count > 1) {
+        const std::size_t corner = std::size_t(of->active) * of->active * Gates * sizeof(Weight);
+        if (corner > kNearCache) return multiply_in_order<Sums, Gates>(weights, of, count, mine, begin, end);
+        return multiply_together<Sums, Gates>(weights, of, count, mine, begin, end);
+    }
     multiply_alone<Sums, Gates>(
         weights, *of, mine, [=](int panel, Sums& sums) { begin(*of, panel, sums); },
         [=](int panel, const Sums& sums) { end(*of, panel, sums); });
@@ -210,37 +293,41 @@ static void multiply_integers(const PackedWeights& W, const Operand* of, int cou
         const Rows product = whole_to_float(counts) * value;
         store(sums, add ? product + load(sums) : product);
     };
+    // The last sums of a product's panel.
+    const auto finish = [=](const Operand& o, int panel, const Sums& sums, Counts first) {
+#pragma GCC unroll 8
+        for (int g = 0; g < Gates; ++g) {
+            const Counts product = settled(counts_of(sums.counts, g) + first);
+            scale(o, panel, g, known ? load(known + (panel * Gates + g) * kPanel) + product : product);
+        }
+    };
+    const auto clear_sums = [](const Operand&, int, Sums& sums) { clear(sums.counts); };
+    if (count > 1) {
+        Counts first[kMostSteps];
+        for (int n = 0; n < count; ++n) first[n] = start(of[n]);
+        return multiply_together<Sums, Gates>(
+            W.weights, of, count, mine, clear_sums,
+            [=](const Operand& o, int panel, const Sums& sums) { finish(o, panel, sums, first[&o - of]); });
+    }
+    const Counts first = start(*of);
     const bool whole = of->begin == 0 && of->end == of->active && !known;
-    if (count == 1 && !(whole && of->active > kPanelOrder)) {
-        const Counts first = start(*of);
+    if (!whole || of->active <= kPanelOrder)
         return multiply_alone<Sums, Gates>(
-            W.weights, *of, mine, [](int, Sums& sums) { clear(sums.counts); },
-            [&](int panel, const Sums& sums) {
+            W.weights, *of, mine, [=](int panel, Sums& sums) { clear_sums(*of, panel, sums); },
+            [=](int panel, const Sums& sums) { finish(*of, panel, sums, first); });
+    const auto at = [=](int panel, int gate) { return of->counts + panel * stride + gate * kPanel; };
+    each_panel(of->active, mine, [&](int panel) {
+        for (int g = 0; g < Gates; ++g) store(at(panel, g), settled(first));
+    });
+    multiply_in_order<Sums, Gates>(W.weights, of, 1, mine, clear_sums,
+                                   [=](const Operand&, int panel, const Sums& sums) {
 #pragma GCC unroll 8
-                for (int g = 0; g < Gates; ++g) {
-                    const Counts product = settled(counts_of(sums.counts, g) + first);
-                    scale(*of, panel, g, known ? load(known + (panel * Gates + g) * kPanel) + product : product);
-                }
-            });
-    }
-    const auto at = [=](const Operand& o, int panel, int gate) { return o.counts + panel * stride + gate * kPanel; };
-    for (int n = 0; n < count; ++n) {
-        const Counts first = start(of[n]);
-        each_panel(of[n].active, mine, [&](int panel) {
-            for (int g = 0; g < Gates; ++g) store(at(of[n], panel, g), settled(first));
-        });
-    }
-    multiply_together<Sums, Gates>(
-        W.weights, of, count, mine, [](const Operand&, int, Sums& sums) { clear(sums.counts); },
-        [=](const Operand& o, int panel, const Sums& sums) {
-#pragma GCC unroll 8
-            for (int g = 0; g < Gates; ++g)
-                store(at(o, panel, g), load(at(o, panel, g)) + settled(counts_of(sums.counts, g)));
-        });
-    for (int n = 0; n < count; ++n)
-        each_panel(of[n].active, mine, [&](int panel) {
-            for (int g = 0; g < Gates; ++g) scale(of[n], panel, g, load(at(of[n], panel, g)));
-        });
+                                       for (int g = 0; g < Gates; ++g)
+                                           store(at(panel, g), load(at(panel, g)) + settled(counts_of(sums.counts, g)));
+                                   });
+    each_panel(of->active, mine, [&](int panel) {
+        for (int g = 0; g < Gates; ++g) scale(*of, panel, g, load(at(panel, g)));
+    });
 }
 
 // sums [panel][stride] += W times x for every product, of `Gates` gates.
@@ -341,7 +428,7 @@ static inline void output_counts(const std::uint8_t* w, std::size_t size, const 
     for (int j = of.begin; j < of.end; j += kColumnsAtOnce) {
         const Levels x = spread(call.levels + j);
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) add_columns(counts[p], w + p * size + j * kPanel, x);
+        for (int p = 0; p < Panels; ++p) add_columns<1, 1>({&counts[p]}, w + p * size + j * kPanel, {x});
     }
     const Counts start = start_of(total_of(call.levels, of.begin, of.end));
 #pragma GCC unroll 8

@@ -40,16 +40,21 @@ static inline void clear(PanelCounts<Gates>& sum) {
     for (int i = 0; i < Gates; ++i) sum.low[i] = sum.high[i] = _mm512_setzero_si512();
 }
 
-// Adds kColumnsAtOnce columns of weights times x.
-template <int Gates>
-static inline void add_columns(PanelCounts<Gates>& sum, const std::uint8_t* w, const Levels& x) {
+// Adds kColumnsAtOnce columns of weights times each x.
+template <int Gates, int Count>
+static inline void add_columns(PanelCounts<Gates>* const (&sum)[Count], const std::uint8_t* w,
+                               const Levels (&x)[Count]) {
 #pragma GCC unroll 8
     for (int i = 0; i < Gates; ++i) {
-        const __m512i levels = 2 * i + 1 < Gates ? x.first : 2 * i >= Gates ? x.second : x.both;
         __m512i both = _mm512_load_si512(w + i * 64);
         asm("" : "+v"(both));  // GCC would load it twice
-        sum.low[i] = _mm512_dpwssd_epi32(sum.low[i], levels, both);
-        sum.high[i] = _mm512_dpwssd_epi32(sum.high[i], levels, _mm512_srai_epi16(both, 8));
+        const __m512i high = _mm512_srai_epi16(both, 8);
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n) {
+            const __m512i levels = 2 * i + 1 < Gates ? x[n].first : 2 * i >= Gates ? x[n].second : x[n].both;
+            sum[n]->low[i] = _mm512_dpwssd_epi32(sum[n]->low[i], levels, both);
+            sum[n]->high[i] = _mm512_dpwssd_epi32(sum[n]->high[i], levels, high);
+        }
     }
 }
 
@@ -85,11 +90,16 @@ static inline void clear(PanelCounts<Gates>& sum) {
     for (int g = 0; g < Gates; ++g) sum.gate[g] = start_of(0);
 }
 
-// Adds kColumnsAtOnce columns of weights times x.
-template <int Gates>
-static inline void add_columns(PanelCounts<Gates>& sum, const std::uint8_t* w, Levels x) {
+// Adds kColumnsAtOnce columns of weights times each x.
+template <int Gates, int Count>
+static inline void add_columns(PanelCounts<Gates>* const (&sum)[Count], const std::uint8_t* w,
+                               const Levels (&x)[Count]) {
 #pragma GCC unroll 8
-    for (int g = 0; g < Gates; ++g) sum.gate[g] = multiply_add(column_pair(w + g * 32), x, sum.gate[g]);
+    for (int g = 0; g < Gates; ++g) {
+        const ColumnPair weights = column_pair(w + g * 32);
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n) sum[n]->gate[g] = multiply_add(weights, x[n], sum[n]->gate[g]);
+    }
 }
 
 // The sums of a gate.
