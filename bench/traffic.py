@@ -11,7 +11,8 @@ Activations are not counted: they stay in the L1 cache. A step reads per layer, 
 | dense | all of W and R; in a sequence W once for all steps |
 
 plus the scheduler's vectors, the embedding and the output layer: whole, and in native, after the first step of a call,
-the blocks of columns up to a.
+the blocks of columns up to a. On the CPU groups of the sequences of a batch, sorted by a, share what they read; with a
+table each reads its own columns of V.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from vcdeploy.bench.engines import BUCKETED, CUSTOM_OP, PLUGIN, Engine
 from vcdeploy.cost import active, certain
 from vcdeploy.spec import PRECISIONS, UNITS
 
-# plugins/cpu: weights/layout.h, weights/input_table.h, kernels/table.h; vcdeploy/format/bucketed.py
+# plugins/cpu: weights/layout.h, weights/input_table.h, kernels/table.h, engine/output.h; vcdeploy/format/bucketed.py
 PANEL, SPACING, BLOCK, BUCKET = 16, 64, 64, 128
+TOGETHER, TOGETHER_IN_OUTPUT = 16, 64  # sequences that share weights
 
 
 class Traffic(NamedTuple):
@@ -42,10 +44,12 @@ def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, frac
     layers = config["layers"]
     vectors = 4 * D * (1 + (2 * layers if engine.variable else 0))  # embedding; u, v
     if engine.runtime == "native":
-        changed = (-(-active(fractions, config)[..., -1] // BLOCK) * BLOCK).clip(max=D).mean()
-        columns = (D + (steps - 1) * changed) / steps
+        batch = fractions.shape[1]
+        blocks = (-(-active(fractions, config)[..., -1] // BLOCK) * BLOCK).clip(max=D)
+        changed = _shared(blocks, TOGETHER_IN_OUTPUT).sum(-1).mean()
+        columns = (D * -(-batch // TOGETHER_IN_OUTPUT) + (steps - 1) * changed) / steps
         panels = -(-vocab // PANEL) * PANEL * columns * size
-        return _prefixes(engine, config, vocab, fractions, (panels + vectors) * fractions.shape[1])
+        return _prefixes(engine, config, vocab, fractions, panels + vectors * batch)
     output = 4 * vocab * D / steps
     if engine.form in (CUSTOM_OP, PLUGIN):
         return _prefixes(engine, config, vocab, fractions, output + vectors)
@@ -60,10 +64,15 @@ def traffic(engine: Engine, config: dict[str, Any], vocab: int, steps: int, frac
     return Traffic(read + output + vectors, read + output + vectors)
 
 
+def _shared(read: NDArray[np.float64], together: int) -> NDArray[np.float64]:
+    """What each group of a batch reads, from what its sequences [n, B, …] would read alone: the largest of its own."""
+    return -np.sort(-read, axis=1)[:, ::together]
+
+
 def _prefixes(
     engine: Engine, config: dict[str, Any], vocab: int, fractions: NDArray[np.float32], besides: float
 ) -> Traffic:
-    """What our kernels read, one sequence of the batch after the other; besides: bytes read by the other layers."""
+    """What our kernels read; besides: bytes read by the other layers."""
     D, G, size = config["dim"], len(UNITS[engine.unit].gates), PRECISIONS[engine.precision].bytes
     a = active(fractions, config)  # [n, B, layers]
     ones = certain(fractions, config) if engine.variable else a
@@ -75,8 +84,16 @@ def _prefixes(
         nearest = kept[np.searchsorted((kept[1:] + kept[:-1]) / 2, a[..., 0])]
         columns[..., 0] = np.maximum(a[..., 0], nearest) - np.minimum(ones[..., 0], nearest)
         of_table[..., 0] = 4 * G * rows[..., 0]
-    weights = of_U + G * size * rows * columns
-    read = (weights + of_table).sum(-1).mean() * fractions.shape[1] + besides
+    of_V = G * size * rows * columns
+    weights = of_U + of_V
+    if engine.form == PLUGIN:  # every sequence by itself
+        shared, alone = np.zeros_like(of_U), weights + of_table
+    else:
+        shared, alone = of_U.copy(), of_table
+        first = 1 if engine.table else 0
+        alone[..., :first] += of_V[..., :first]
+        shared[..., first:] += of_V[..., first:]
+    read = (_shared(shared, TOGETHER).sum((1, 2)) + alone.sum((1, 2))).mean() + besides
     # Each symbol has its own table rows; the columns of V read in addition differ from step to step, but are few.
     working = weights.sum(-1).max() + of_table.sum(-1).mean() * vocab + besides
     return Traffic(float(read), float(working))

@@ -48,8 +48,13 @@ def test_bytes_of_weights_that_a_step_reads() -> None:
     row, rest = 4 * 3 * 416, 3 * 416 * (416 - 384)
     assert read("native f32 + table", 0.4) == 3 * 4 * 416**2 + 4 * rest + row + (64 + 3) * vector
     assert read("native int8 + table", 0.4) == 3 * 416**2 + rest + row + 64 * D + 3 * vector
-    # A batch: our kernels process one sequence after the other, ONNX Runtime all at once.
-    assert read("native f32", 0.4, batch=3) == 3 * read("native f32", 0.4)
+    # A batch: up to 16 sequences share the weights, but not the embedding, u and v, nor the columns past a table's row.
+    assert read("native f32", 0.4, batch=16) == read("native f32", 0.4) + 15 * 3 * vector
+    two_groups = 2 * read("native f32", 0.4) - 64 * vector + 15 * 3 * vector  # which share the output layer
+    assert read("native f32", 0.4, batch=17) == two_groups
+    apart = 4 * rest + row + 3 * vector
+    assert read("native f32 + table", 0.4, batch=16) == read("native f32 + table", 0.4) + 15 * apart
+    assert read("onnxruntime custom op", 0.4, batch=16) == read("onnxruntime custom op", 0.4)
     assert read("onnxruntime gru", 1, batch=3) == read("onnxruntime gru", 1)
 
 

@@ -88,7 +88,7 @@ def run(
     MODEL is a pretrained model (see `vcdeploy zoo`), an ONNX file, a checkpoint or the folder of a run. The name of a
     pretrained model takes precedence; for a file of that name, give ./english. [default: english] With --unit, --dim or
     --m instead of MODEL, the model is synthetic: random weights and a known m. Every engine runs a complete language
-    model; besides our own there are ONNX Runtime, PyTorch and, if installed, OpenVINO.
+    model; besides our own there are ONNX Runtime, PyTorch and, if installed, OpenVINO and JAX.
 
     Each engine runs in its own process. In each round every engine runs each scenario once, one at a time. A ratio is
     taken within a round; its median over the rounds is shown.
