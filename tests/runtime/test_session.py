@@ -257,7 +257,7 @@ def test_limits_end_a_call(model: Model) -> None:
 
 
 def test_what_is_wrong_is_said(model: Model) -> None:
-    with pytest.raises(VcdeployError, match="at least one sequence, not 0"):
+    with pytest.raises(VcdeployError, match="from 1 to 65536 sequences, not 0"):
         model.session(0)
     session = model.session(batch=2)
     for wrong in (7, [1], [1, 2, 3], [[1, 2]], [1.5, 2.0], None, [[1], [2, 3]], "ab"):
@@ -270,7 +270,7 @@ def test_what_is_wrong_is_said(model: Model) -> None:
         session.feed(np.zeros((0, 2), np.int64))
     with pytest.raises(VcdeployError, match="has read nothing"):
         session.generate(1)
-    with pytest.raises(VcdeployError, match="length must be 0 or more"):
+    with pytest.raises(VcdeployError, match="length must be from 0"):
         session.generate(-1)
     with pytest.raises(VcdeployError, match="warmth"):
         session.generate(1, warmth=1)
@@ -381,3 +381,71 @@ def test_a_batch_has_the_bits_of_single_sequences(precision: str, isa: str, tmp_
     for number in (0, 2, 3):
         np.testing.assert_array_equal(drawn[0][number], drawn[1][number])
     assert native.save()[0].shape == (2, 70, D)
+
+
+def test_a_set_event_and_a_short_timeout_end_every_call(model: Model) -> None:
+    session, event = model.session(), threading.Event()
+    session.feed(PRIME)
+    event.set()
+    for limit, error in (({"cancel": event}, Cancelled), ({"timeout": 1e-9}, TimedOut)):
+        for call in (
+            lambda limit=limit: session.generate(1, **limit),
+            lambda limit=limit: session.feed(PRIME, **limit),
+            lambda limit=limit: model.run(PRIME.reshape(-1, 1), **limit),
+        ):
+            with pytest.raises(error):
+                call()
+
+
+def test_views_are_read_only(model: Model) -> None:
+    session = model.session()
+    for view in (session.logits, session.step(int(PRIME[0])), session.logits, session.m):
+        with pytest.raises(ValueError, match="read-only"):
+            view[:] = 0
+    expected = session.fork().generate(5, seed=1)
+    session.restore(session.save())
+    with pytest.raises(ValueError, match="read-only"):
+        session.logits[:] = 0
+    assert session.generate(5, seed=1) == expected
+
+
+def test_calls_of_any_size_and_type_are_refused_with_a_message(model: Model) -> None:
+    session = model.session(2)
+    session.feed([[1, 2]])
+    for call in (
+        lambda: session.generate(10**12),
+        lambda: session.generate(2**70),
+        lambda: session.generate(5, 3),  # type: ignore[arg-type]
+        lambda: session.reset(0),  # type: ignore[arg-type]
+        lambda: session.reset(["a"]),  # type: ignore[list-item]
+        lambda: session.reset([1.7]),  # type: ignore[list-item]
+        lambda: model.session(2**31),
+        lambda: list(model.generate(PRIME, 5, allowed=lambda ids: np.ones(5000, bool))),
+        lambda: list(model.generate(PRIME, 5, allowed=lambda ids: np.ones(3, bool))),
+    ):
+        with pytest.raises(VcdeployError):
+            call()
+    assert model.session(np.int64(4)).batch == 4
+
+
+def test_numbers_of_numpy_sample_like_pythons(model: Model) -> None:
+    numpys = Sampling(np.float32(0.75), np.uint8(3), 1.0, np.uint64(2**64 - 1), 1.0, repetition_window=np.uint8(64))
+    pythons = Sampling(0.75, 3, 1.0, 2**64 - 1, 1.0, repetition_window=64)
+    assert numpys == pythons and type(numpys.seed) is int
+    found = []
+    for sampling in (numpys, pythons):
+        session = model.session(2)
+        session.feed([[1, 2], [3, 4]])
+        found.append(session.generate(10, sampling))
+    assert found[0] == found[1]
+
+
+def test_a_checkpoint_and_its_export_share_sessions(file: Path) -> None:
+    model = vcdeploy.load(file, "native")
+    session = model.session()
+    session.feed(PRIME)
+    content, expected = session.save(), session.generate(5)
+    model.config = {name: each for name, each in model.config.items() if name != "training"}  # as in a checkpoint
+    other = model.session()
+    other.restore(content)
+    assert other.generate(5) == expected

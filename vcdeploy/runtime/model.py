@@ -17,7 +17,7 @@ from vcdeploy.runtime.backends import BACKENDS, CHOICES, Arrays, Backend, Interr
 from vcdeploy.runtime.limits import Check, Event, check_of, run_in_pieces
 from vcdeploy.runtime.sampling import Allowed, Sampling, Token, without_stop
 from vcdeploy.runtime.saved import Layout, model_digest
-from vcdeploy.runtime.session import Session, array_of, check_ids, generate_pieces, settled
+from vcdeploy.runtime.session import MOST_SEQUENCES, Session, array_of, check_ids, generate_pieces, settled
 from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import MOST_THREADS, PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
@@ -134,8 +134,9 @@ class Model:
 
     def session(self, batch: int = 1) -> Session:
         """Sequences to read and generate token by token, `batch` of them side by side, from zero states."""
-        if not isinstance(batch, int) or batch < 1:
-            raise BadValue(f"a session has at least one sequence, not {batch}")
+        if not isinstance(batch, (int, np.integer)) or not 1 <= batch <= MOST_SEQUENCES:
+            raise BadValue(f"a session has from 1 to {MOST_SEQUENCES} sequences, not {batch!r:.40}")
+        batch = int(batch)
         sizes = self._state_rows, self.config["dim"], self.config["layers"], len(self.vocab)
         layout = Layout(model_digest(self.config, self.vocab.symbols), batch, *sizes)
         return Session(self.runner.sequences(batch), layout, self.vocab, self.name)

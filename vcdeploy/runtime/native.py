@@ -148,6 +148,7 @@ class NativeModel(Interruptible):
 
         position is part of the common interface and not used here. logits: "all", only the "last" ones, or "none".
         """
+        _check_first(check)
         try:
             return self._model.run(tokens, state, check, logits)
         except ValueError as error:
@@ -155,6 +156,12 @@ class NativeModel(Interruptible):
 
     def sequences(self, batch: int) -> NativeSequences:
         return NativeSequences(self._model.session(batch))
+
+
+def _check_first(check: Check | None) -> None:
+    """Native code checks every few milliseconds, and many calls are shorter."""
+    if check is not None:
+        check()
 
 
 class NativeSequences:
@@ -168,6 +175,7 @@ class NativeSequences:
         self.logits, self.m = session.logits, session.m
 
     def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
+        _check_first(check)
         with _refused("read"):
             self._session.feed(tokens, check)
 
@@ -181,6 +189,7 @@ class NativeSequences:
         allowed: NDArray[np.bool_] | None = None,
         check: Check | None = None,
     ) -> Drawn:
+        _check_first(check)
         mask = None if allowed is None else allowed.view(np.uint8)
         with _refused("generate"):
             return self._session.generate(uniforms, list(map(_native_sampling, sampling)), mask, check)

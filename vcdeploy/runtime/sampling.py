@@ -57,12 +57,14 @@ class Sampling:
         except TypeError as error:
             raise BadValue(f"stop must be a string, or several, or sequences of ids, not {self.stop!r}") from error
         object.__setattr__(self, "stop", stop)
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            if not isinstance(getattr(self, name), numbers.Real):
-                raise BadValue(f"{name} must be a number, not {getattr(self, name)!r}")
-        for name in ("top_k", "repetition_window", "seed"):
-            if not isinstance(getattr(self, name), numbers.Integral):
-                raise BadValue(f"{name} must be a whole number, not {getattr(self, name)!r}")
+        for names, kind, type_, what in (
+            (("temperature", "top_p", "min_p", "repetition_penalty"), numbers.Real, float, "a number"),
+            (("top_k", "repetition_window", "seed"), numbers.Integral, int, "a whole number"),
+        ):
+            for name in names:
+                if not isinstance(getattr(self, name), kind):
+                    raise BadValue(f"{name} must be {what}, not {getattr(self, name)!r}")
+                object.__setattr__(self, name, type_(getattr(self, name)))  # NumPy's would round like their own type
         for name, fits, range_ in (
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
             ("top_k", 0 <= self.top_k <= MOST_TOP_K, f"from 0 to {MOST_TOP_K}"),
@@ -95,6 +97,8 @@ def choose(
     logits = _penalized(logits, sampling, recent)
     if allowed is None:
         return _choose(logits, uniform, sampling)
+    if allowed.shape != logits.shape:
+        raise VcdeployError(f"allowed must have the shape {list(logits.shape)}, not {list(allowed.shape)}")
     candidates = np.flatnonzero(allowed)
     if not len(candidates):
         raise VcdeployError("no symbol is allowed to follow")
@@ -105,9 +109,9 @@ def _penalized(logits: NDArray[Any], sampling: Sampling, recent: Sequence[int]) 
     seen = np.unique(recent[-sampling.repetition_window :])
     if sampling.repetition_penalty == 1 or not len(seen):
         return logits
-    penalty = logits.dtype.type(sampling.repetition_penalty)
     logits, old = logits.copy(), logits[seen]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        penalty = logits.dtype.type(sampling.repetition_penalty)
         logits[seen] = np.where(old > 0, old / penalty, old * penalty)
     if not np.isfinite(logits[seen]).all():
         raise VcdeployError("the repetition penalty makes a logit infinite: use one nearer to 1")
@@ -124,7 +128,7 @@ def _choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
     p, total = _exponentials(logits.astype(np.float64), sampling.temperature, most)
     order = np.argsort(-p, kind="stable")
     cumulative = np.cumsum(p[order])
-    if sampling.top_k or sampling.top_p < 1 or sampling.min_p > 0:
+    if 0 < sampling.top_k < len(p) or sampling.top_p < 1 or sampling.min_p > 0:
         below = np.concatenate([[0.0], cumulative[:-1] / total])
         kept = int(np.count_nonzero(below < sampling.top_p))  # the smallest set that reaches top_p
         kept = min(kept, sampling.top_k or kept, int(np.count_nonzero(p >= sampling.min_p)))  # the largest p is 1

@@ -45,7 +45,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Layout:
-    """The model and the sizes of a session. model: identifies the model, whatever its precision or backend."""
+    """The model and the sizes of a session. model: of model_digest."""
 
     model: str
     batch: int
@@ -67,8 +67,8 @@ class Layout:
 
 
 def model_digest(config: Mapping[str, Any], symbols: Sequence[str]) -> str:
-    """Identifies a model by its description and vocabulary; a file's precision does not matter."""
-    described = {name: each for name, each in config.items() if name not in ("precision", "bucketed")}
+    """Identifies a model by its unit, sizes, mask and vocabulary, but not by its weights: those differ by precision."""
+    described = {name: config.get(name) for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind", "buffer")}
     return hashlib.sha256(json.dumps([described, list(symbols)], sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -17,6 +18,9 @@ from vcdeploy.runtime.limits import Check, Event, check_of, run_in_pieces
 from vcdeploy.runtime.sampling import Allowed, Draws, Runnable, Sampling, Token, draw
 from vcdeploy.runtime.saved import Layout, Past
 from vcdeploy.vocabulary import Vocabulary
+
+MOST_SEQUENCES = 2**16  # of a session
+MOST_TOKENS = 2**22  # of one call of generate, which keeps them all in memory
 
 Drawn = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64], NDArray[np.int64]]
 
@@ -230,7 +234,7 @@ def generate_pieces(
     while length > 0:
         if check is not None:
             check()
-        mask = None if allowed is None else np.asarray(allowed(ids), bool)[None]
+        mask = None if allowed is None else array_of(allowed(ids), "allowed", bool)[None]
         at_once = min(length, sequences.at_once if allowed is None else 1)
         drawn = sequences.generate(draws.take([sampling.seed], at_once), [sampling], mask, check)
         ((piece,), (count,)) = tokens_of(drawn), drawn[3].tolist()
@@ -286,6 +290,13 @@ def settled(sampling: Sampling | None, options: dict[str, Any], vocab: Vocabular
     return sampling if stop == sampling.stop else replace(sampling, stop=stop)
 
 
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view for callers, who must not change what the session samples from."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 class Session:
     """Sequences that a model reads and generates token by token; `Model.session` makes one.
 
@@ -299,7 +310,7 @@ class Session:
     ) -> None:
         self._sequences, self._layout, self._vocab, self._name = sequences, layout, vocab, name
         self._draws = Draws(drawn or [0] * layout.batch)
-        self._step, self._logits = sequences.step, sequences.logits
+        self._step, self._logits = sequences.step, self._kept_logits()
 
     @property
     def batch(self) -> int:
@@ -309,8 +320,8 @@ class Session:
     def step(self, tokens: int | ArrayLike) -> NDArray[np.float32]:
         """Read one token of each sequence: [B] ids, or an int if there is one sequence.
 
-        Returns the logits that follow, [B, vocab]: a view, valid until the next call. An int or an int64 array is the
-        fastest; the call then allocates nothing.
+        Returns the logits that follow, [B, vocab]: a read-only view, valid until the next call. An int or an int64
+        array is the fastest; the call then allocates nothing.
         """
         try:
             if self._step(tokens):
@@ -342,14 +353,14 @@ class Session:
         """Logits of the next token, [B, vocab]: a view, valid until the next call. Zeros before the first token."""
         self._sequences.observe()
         if self._logits is None:
-            self._logits = self._sequences.logits
-        return self._layout.zeros("logits") if self._logits is None else self._logits
+            self._logits = self._kept_logits()
+        return _read_only(self._layout.zeros("logits")) if self._logits is None else self._logits
 
     @property
     def m(self) -> NDArray[np.float32]:
         """m of the last step, [B, layers]: a view, valid until the next call."""
         self._sequences.observe()
-        return self._layout.zeros("m") if self._sequences.m is None else self._sequences.m
+        return _read_only(self._layout.zeros("m") if self._sequences.m is None else self._sequences.m)
 
     @property
     def state(self) -> NDArray[np.float32]:
@@ -381,9 +392,10 @@ class Session:
         Several calls with the same seeds give the same tokens as one. The same seed gives the same tokens in any batch
         and on any backend.
         """
-        if not isinstance(length, (int, np.integer)) or length < 0:
-            raise VcdeployError(f"length must be 0 or more, not {length}")
-        if sampling is None or isinstance(sampling, Sampling):
+        most = MOST_TOKENS // self.batch
+        if not isinstance(length, (int, np.integer)) or not 0 <= length <= most:
+            raise VcdeployError(f"length must be from 0 to {most}, not {length!r:.40}: generate more in several calls")
+        if sampling is None or not isinstance(sampling, Sequence):
             one = settled(sampling, options, self._vocab)
             each, seeds = [one] * self.batch, [one.seed + n for n in range(self.batch)]
         else:
@@ -409,7 +421,10 @@ class Session:
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Start sequences again, from a zero state: those with these numbers, by default all."""
-        chosen = list(range(self.batch)) if rows is None else [int(n) for n in rows]
+        try:
+            chosen = list(range(self.batch)) if rows is None else [operator.index(n) for n in rows]
+        except TypeError as error:
+            raise VcdeployError(f"reset takes a list of the numbers of sequences, not {rows!r:.40}") from error
         if wrong := [n for n in chosen if not 0 <= n < self.batch]:
             raise VcdeployError(f"there is no sequence {wrong[0]}: there are {self.batch}, counted from 0")
         self._sequences.reset(chosen)
@@ -431,4 +446,8 @@ class Session:
         arrays, pasts = saved.unpack(content, self._layout)
         self._sequences.restore(arrays["state"], arrays["m"], arrays["logits"], pasts)
         self._draws = Draws([past.drawn for past in pasts])
-        self._logits = self._sequences.logits
+        self._logits = self._kept_logits()
+
+    def _kept_logits(self) -> NDArray[Any] | None:
+        logits = self._sequences.logits
+        return None if logits is None else _read_only(logits)
