@@ -91,12 +91,18 @@ def _language_model(unit: str, layers: int) -> Any:
         n = jnp.tanh(of_x[:, 2 * D :] + r * of_h[:, 2 * D :])
         return (n + z * (h[0] - n),)
 
+    def gru_reset_first(h: Any, of_x: Any, R: Any) -> Any:
+        D = R.shape[0]
+        r, z = jnp.split(sigmoid(of_x[:, : 2 * D] + h[0] @ R[:, : 2 * D]), 2, -1)
+        g = jnp.tanh(of_x[:, 2 * D :] + (r * h[0]) @ R[:, 2 * D :])
+        return (h[0] + z * (g - h[0]),)
+
     def lstm(h: Any, of_x: Any, R: Any) -> Any:
         i, f, g, o = jnp.split(of_x + h[0] @ R, 4, -1)
         c = sigmoid(f) * h[1] + sigmoid(i) * jnp.tanh(g)
         return sigmoid(o) * jnp.tanh(c), c
 
-    step = {"rnn": rnn, "gru": gru, "lstm": lstm}[unit]
+    step = {"rnn": rnn, "gru": gru, "gru-reset-first": gru_reset_first, "lstm": lstm}[unit]
     rows = UNITS[unit].state_rows
 
     def run(weights: dict[str, Any], tokens: Any, state: Any) -> tuple[Any, Any]:

@@ -60,3 +60,20 @@ def test_errors_name_the_key_and_the_shape() -> None:
     refused(r"one nn\.Embedding of 11 symbols", encoder__weight=torch.zeros(12, 24))
     with pytest.raises(VcdeployError, match="no weight_hh_l0"):
         vcdeploy.from_torch({}, SYMBOLS)
+    for bias in ("bias_ih", "bias_hh"):
+        refused(f"no recurrent\\.{bias}_l0", **{f"recurrent__{bias}_l{layer}": None for layer in (0, 1)})
+    refused("weight_hh_l0 has the shape", recurrent__weight_hh_l0=torch.zeros(72))
+    refused("weight_hh_l0 has the shape", recurrent__weight_hh_l0=torch.zeros(0, 0))
+    refused("decoder.bias of the state_dict is not a dense tensor", decoder__bias=torch.zeros(11, dtype=torch.cfloat))
+    refused("decoder.bias of the state_dict is not a dense tensor", decoder__bias=torch.zeros(11, device="meta"))
+    refused("extra of the state_dict is not a dense tensor", extra={"a": 1})  # type: ignore[arg-type]
+
+
+def test_other_arguments_are_refused() -> None:
+    network = Network("gru", 1, True)
+    with pytest.raises(VcdeployError, match=r"network\.state_dict\(\), not a Network"):
+        vcdeploy.from_torch(network, SYMBOLS)  # type: ignore[arg-type]
+    with pytest.raises(VcdeployError, match="no precision 'f64'"):
+        vcdeploy.from_torch(network.state_dict(), SYMBOLS, precision="f64")
+    with pytest.raises(VcdeployError, match="symbols must be strings"):
+        vcdeploy.from_torch(network.state_dict(), b"abcdefghijk")  # type: ignore[arg-type]

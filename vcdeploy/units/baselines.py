@@ -51,7 +51,10 @@ class DenseUnit(nn.Module):
     def run_layer(self, layer: Any, x: Tensor, h: Tensor, *c: Tensor) -> tuple[Tensor, ...]:
         """Run one layer over x [T, B, D] from h, and c of an LSTM, [B, D]. Returns y, h and c."""
         exporting = torch.onnx.is_in_onnx_export()
-        own = self.spec.trains and not self.bias and x.device.type == "cpu" and not exporting
+        # Without gradients the modules of PyTorch run: what is compared with PyTorch, and measured as it, is PyTorch.
+        own = (
+            self.spec.trains and not self.bias and x.device.type == "cpu" and not exporting and torch.is_grad_enabled()
+        )
         if own or self.layer is Weights:
             run = cells.SEQUENCES[self.spec.name] if exporting else kernels.OPS[self.spec.name]
             made: tuple[Tensor, ...] = run(x, h, layer.weight_hh_l0, layer.weight_ih_l0, *c)
