@@ -35,7 +35,7 @@ Shape state_shape(const Session& session) {
     return {size(network.state_rows()), size(session.batch()), size(network.dim())};
 }
 
-// An array of memory that the session writes, too.
+// An array over memory that the session also writes.
 Made<float> view(const std::shared_ptr<float[]>& memory, const Shape& shape) {
     auto holder = std::make_unique<std::shared_ptr<float[]>>(memory);
     nb::capsule owner(holder.get(), [](void* p) noexcept { delete static_cast<std::shared_ptr<float[]>*>(p); });
