@@ -270,24 +270,27 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     from vcdeploy.bench import interleave
     from vcdeploy.bench.paper import latency
 
-    rows = (Row("VCGRU", "vcgru", {"target": 0.4}), Row("GRU", "gru", matches="VCGRU"))
+    rows = (
+        Row("VCGRU", "vcgru", {"target": 0.4}),
+        Row("GRU", "gru-reset-first", matches="VCGRU"),
+        Row("GRU, PyTorch's form", "gru", matches="VCGRU"),
+        Row("RNN", "rnn", matches="VCGRU"),
+    )
     small = replace(tiny, rows=rows)
     folder, runs = Path("results"), Path("runs")
     for row, _, config in run.pending(small, "machine", 1, folder):
         run.train(small, row, "machine", config, folder, runs)
-    shutil.rmtree(results.run_folder(runs, "machine", "tiny", "GRU", 0))  # a dense model is timed with random weights
     settings = interleave.Settings(("sequence", "step"), 1, 10, 2, 0.001, 0)
     models, absent = latency.measure((small,), "machine", folder, runs, settings, lambda line: None)
     assert not absent and {each["seed"] for each in models} == {0}
-    ways = [each["runs"] for each in models]
-    assert ways == [
-        "our kernels, f32", "our kernels, int8", "ONNX Runtime", "our kernels, all active, f32",
-        "our kernels, all active, int8",
-    ]  # fmt: skip
-    (trained,) = results.of_row(folder, "machine", small, "VCGRU")
-    assert models[0]["bits"] == pytest.approx(trained["test"]["bits"], abs=1e-4)
-    assert models[1]["bits"] == pytest.approx(trained["test"]["bits"], abs=0.05)
-    assert models[0]["m"] < 0.9 and models[2]["m"] == 1 and models[3]["m"] > 0.999
+    ours = ["our kernels, f32", "our kernels, f16", "our kernels, int8"]
+    ways = [(each["row"], each["runs"]) for each in models]
+    assert ways == [(row.name, way) for row in rows for way in [*ours, *(["ONNX Runtime"] * (row.unit != "vcgru"))]]
+    for each in models:
+        (trained,) = results.of_row(folder, "machine", small, each["row"])
+        close = 0.01 if each["runs"] in ours[1:] else 1e-4
+        assert each["bits"] == pytest.approx(trained["test"]["bits"], abs=close)
+        assert each["m"] < 0.9 if each["unit"] == "vcgru" else each["m"] == 1
     assert all(each["microseconds"][name] > 0 for each in models for name in ("sequence", "step"))
     document = {
         "models": models, "settings": {"steps": 10, "rounds": 2, "threads": 1}, "command": "vcdeploy …",
@@ -299,7 +302,7 @@ def test_bits_against_microseconds(tiny: Experiment, text: Path, here: Callable[
     assert [panel.get_title() for panel in figure.axes] == ["one", "another"]
     assert picture(figure, "svg").startswith(b"<?xml")
     page = report.times(both)
-    assert page.count("| our kernels") == 8 and "## another\n" in page and "[tiny](tiny.md)" in page
+    assert page.count("| our kernels") == 24 and "## another\n" in page and "[tiny](tiny.md)" in page
     assert "paper run tiny\n" in page and "paper run tiny --seeds 3\n" in page and "run here: RNN.\n" in page
 
 
@@ -333,7 +336,7 @@ def test_results_without_models_are_left_as_they_are(
     shutil.rmtree("runs")
     for command in (("time", "--rounds", "1", "--steps", "5"), ("trace", "figure0")):
         result = here(*command)
-        assert result.exit_code == 1 and "no trained model in runs/paper: tiny · VCGRU. Models are" in result.output
+        assert result.exit_code == 1 and "no trained model in runs/paper: tiny · VCGRU" in result.output
     assert sorted(path.name for path in Path("docs/results/paper/machine").iterdir()) == ["tiny.jsonl"]
     assert here("report").exit_code == 0
     assert "svg" not in Path("docs/results/paper/machine/tiny.md").read_text(), "no row belongs to a series"
@@ -406,10 +409,10 @@ def test_the_command_times_what_is_trained_and_the_report_shows_it(
     few = ("--rounds", "1", "--steps", "5")
     result = here("time", *few)
     assert result.exit_code == 0, result.output
-    assert "small · RNN-" in result.output and "untrained" not in result.output
+    assert "small · RNN: rnn, D " in result.output and "untrained" not in result.output
     (document,) = lines("microseconds")
     assert document["text"] == "small"
-    assert [each["runs"] for each in document["models"]] == ["ONNX Runtime"] and document["left_out"] == {}
+    assert len(document["models"]) == 4 and document["left_out"] == {}
     assert here("report").exit_code == 0
     assert "## small\n" in Path("docs/results/paper/machine/microseconds.md").read_text()
     assert Path("docs/results/paper/machine/microseconds.svg").exists()
@@ -427,7 +430,7 @@ def test_bad_names_and_nothing_to_show(here: Callable[..., Result]) -> None:
     result = here("time", "text8")
     assert result.exit_code == 1 and "run `vcdeploy bench paper run text8 front` first" in result.output
     result = here("time", "text9")
-    assert result.exit_code == 2 and "no text 'text9' to time: choose from ptb, text8" in result.output
+    assert result.exit_code == 2 and "no text 'text9' to time: choose from ptb, text8, europarl-en" in result.output
     assert here("run", "--scale", "huge").exit_code == 2
     file = Path("docs/results/paper/machine/music.jsonl")
     file.parent.mkdir(parents=True)

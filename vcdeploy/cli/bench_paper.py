@@ -136,8 +136,8 @@ def report(scale: str, results: Path) -> None:
 def time(texts: tuple[str, ...], scale: str, rounds: int, steps: int, threads: int, results: Path, runs: Path) -> None:
     """Measure the time per character of the models of each TEXT. [default: all texts with trained models]
 
-    TEXT is ptb (the models of `characters`) or text8 (of `text8` and `front`). Each model runs in its own process, and
-    the models of one text take turns. Needs an otherwise idle machine.
+    TEXT is ptb (the models of `characters`), text8 (of `text8` and `front`) or europarl-en (of `english`). Each model
+    runs in its own process, and the models of one text take turns. Needs an otherwise idle machine.
     """
     for module in ("torch", "safetensors", "onnxruntime"):
         extras.require(module, for_="vcdeploy bench paper time")
