@@ -39,7 +39,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.format.functions import used_ops
 from vcdeploy.format.precision import TANH_ERROR, activation_levels
 from vcdeploy.reference import cells
-from vcdeploy.reference.scheduler import mask, update_fraction
+from vcdeploy.reference.cells import mask, update_fraction
 from vcdeploy.runtime import int8
 from vcdeploy.runtime.backends import BACKENDS, FUNCTION_BODY, Backend
 from vcdeploy.runtime.sources import OnnxSource

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcdeploy.reference.scheduler import active, mask, update_fraction
+from vcdeploy.reference.cells import active, mask, update_fraction
 
 
 def prefix_form(

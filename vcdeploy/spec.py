@@ -5,8 +5,7 @@ plugins/common/spec.h holds the same table for native code; a test keeps the two
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 MOST_THREADS = 256  # CPU threads of a model
 MOST_DIMENSIONS = 16384  # D of a model to train or to measure
@@ -35,34 +34,28 @@ class Unit:
     biased: bool = False
     exports: bool = True
 
-    @cached_property
-    def op(self) -> str:
-        """The ONNX op type: ours for a variable unit, ONNX's own for a dense one."""
-        return self.name.split("-")[0].upper()
+    # Follow from the above; plain values, which torch.compile can trace.
+    op: str = field(init=False)  # the ONNX op type: ours for a variable unit, ONNX's own for a dense one
+    function: str = field(init=False)  # the name of its op in PyTorch
+    weights: tuple[str, ...] = field(init=False)  # of a layer, in the order of the op's inputs
+    inputs: tuple[str, ...] = field(init=False)  # the tensors the op takes (docs/design.md, section 2)
+    outputs: tuple[str, ...] = field(init=False)
+    saved_outputs: tuple[str, ...] = field(init=False)  # those the backward pass needs
+    state_rows: int = field(init=False)  # rows of the state per layer
 
-    @cached_property
-    def function(self) -> str:
-        """The name of its op in PyTorch."""
-        return self.name.replace("-", "_")
-
-    @cached_property
-    def weights(self) -> tuple[str, ...]:
-        """The weights of a layer, in the order of the op's inputs."""
-        return ("U", "V", "u", "v", "b") if self.variable else ("U", "V")
-
-    @cached_property
-    def inputs(self) -> tuple[str, ...]:
-        """The tensors the op takes (docs/design.md, section 2)."""
-        return ("X", "H0", *self.weights, *(f"{row.upper()}0" for row in self.state[1:]))
-
-    @cached_property
-    def outputs(self) -> tuple[str, ...]:
-        return ("Y", "H", *(("M",) if self.variable else ()), *(row.upper() for row in self.state[1:]))
-
-    @property  # not cached: torch.compile traces it, and a cached_property takes a lock
-    def state_rows(self) -> int:
-        """Rows of the state per layer."""
-        return len(self.state)
+    def __post_init__(self) -> None:
+        weights = ("U", "V", "u", "v", "b") if self.variable else ("U", "V")
+        m = ("M",) if self.variable else ()
+        more = [row.upper() for row in self.state[1:]]
+        self.__dict__.update(
+            op=self.name.split("-")[0].upper(),
+            function=self.name.replace("-", "_"),
+            weights=weights,
+            inputs=("X", "H0", *weights, *(f"{row}0" for row in more)),
+            outputs=("Y", "H", *m, *more),
+            saved_outputs=("Y", *m),
+            state_rows=len(self.state),
+        )
 
 
 @dataclass(frozen=True)

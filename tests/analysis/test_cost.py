@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vcdeploy import cost
 from vcdeploy.cost import macs, rnn_d
-from vcdeploy.reference import scheduler
+from vcdeploy.reference import cells
 from vcdeploy.reference.cells import SEQUENCES
 from vcdeploy.spec import DENSE_UNITS, UNITS
 from vcdeploy.units import GRU
@@ -63,6 +63,6 @@ def test_every_unit_has_a_cost() -> None:
 def test_active_dimensions_are_those_of_the_reference(dim: int, sharpness: float) -> None:
     m = np.random.default_rng(0).uniform(size=500)
     config = {"dim": dim, "sharpness": sharpness, "epsilon": 1e-3}
-    e = scheduler.mask(torch.from_numpy(m), dim, sharpness, 1e-3)
+    e = cells.mask(torch.from_numpy(m), dim, sharpness, 1e-3)
     assert (cost.active(m, config) == (e > 0).sum(-1).numpy()).all()
     assert (cost.certain(m, config) == (e == 1).sum(-1).numpy()).all()

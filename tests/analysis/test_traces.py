@@ -8,7 +8,7 @@ import torch
 from vcdeploy.analysis import Trace, blocks, trace
 from vcdeploy.analysis.traces import PIECE, changes_of
 from vcdeploy.errors import VcdeployError
-from vcdeploy.reference import scheduler
+from vcdeploy.reference import cells
 from vcdeploy.vocabulary import Vocabulary
 
 SENTENCE = "the tin man\nran on."
@@ -23,7 +23,7 @@ def test_a_trace_has_the_numbers_of_run(unit: str, layers: int) -> None:
     assert (found.ids == ids).all() and (found.m == m[:, 0]).all()
     assert found.m.std() > 0.01
     config = model.config
-    a = scheduler.active(torch.from_numpy(m[:, 0].astype(np.float64)), config["dim"], 2.0, 1e-3)
+    a = cells.active(torch.from_numpy(m[:, 0].astype(np.float64)), config["dim"], 2.0, 1e-3)
     assert (found.active == a.numpy()).all()
     p = torch.softmax(torch.from_numpy(logits[:, 0].astype(np.float64)), -1).numpy()
     assert np.allclose(found.probability[1:], p[np.arange(len(ids) - 1), ids[1:]], rtol=1e-12)

@@ -6,7 +6,7 @@ import torch
 
 from vcdeploy import _native
 from vcdeploy.bench import engines, models, traffic
-from vcdeploy.reference import scheduler
+from vcdeploy.reference import cells
 from vcdeploy.spec import PRECISIONS
 
 CONFIG = {"dim": 1024, "layers": 1, "sharpness": 1.0, "epsilon": 1e-3}
@@ -21,7 +21,7 @@ def test_the_synthetic_model_has_the_requested_m(low: float, high: float, dim: i
     made = models.synthetic("vcgru", dim, low, high, seed=3)
     x = torch.from_numpy(made.parameters["embedding.weight"])
     u, v, b = (torch.from_numpy(made.parameters[f"unit.layers.0.{name}"]) for name in "uvb")
-    m = scheduler.update_fraction(x, torch.randn(len(x), dim), u, v, b)
+    m = cells.update_fraction(x, torch.randn(len(x), dim), u, v, b)
     assert np.abs(m.numpy() - np.linspace(low, high, 50)).max() < 1e-5
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vcdeploy.export import build
 from vcdeploy.format.bucketed import bucket_sizes
-from vcdeploy.reference.scheduler import active
+from vcdeploy.reference.cells import active
 from vcdeploy.spec import VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 

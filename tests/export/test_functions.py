@@ -18,7 +18,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.export import attach_functions
 from vcdeploy.format.functions import DOMAIN, check, op_attributes
 from vcdeploy.reference import cells
-from vcdeploy.reference.scheduler import active, update_fraction
+from vcdeploy.reference.cells import active, update_fraction
 from vcdeploy.spec import UNITS
 
 Arrays = list[NDArray[Any]]

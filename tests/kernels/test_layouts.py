@@ -38,7 +38,7 @@ def test_opcheck_of_the_inner_ops(unit: str, layout: str) -> None:
     torch.library.opcheck(forward, (*inputs, *mask_of(unit), True), test_utils=all_but_values)
     *outputs, gates = forward(*inputs, *mask_of(unit), True)
     made = dict(zip(UNITS[unit].outputs, outputs, strict=True))
-    saved = [made[name] for name in native.saved_outputs(unit)]
+    saved = [made[name] for name in UNITS[unit].saved_outputs]
     d = [LAYOUTS.get(layout, torch.clone)(torch.randn_like(each)) for each in outputs]
     torch.library.opcheck(backward, (*d, *inputs, *saved, gates, *mask_of(unit)))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vcdeploy.format.precision import TANH_ERROR
 from vcdeploy.reference import cells
-from vcdeploy.reference.scheduler import active, mask, update_fraction
+from vcdeploy.reference.cells import active, mask, update_fraction
 
 STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "vcrnn": cells.vcrnn_step,

@@ -15,7 +15,7 @@ from plugins.bounds import product_bound, reference_step, step_bounds
 
 from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
-from vcdeploy.reference.scheduler import mask
+from vcdeploy.reference.cells import mask
 from vcdeploy.runtime.sampling import Sampling, choose, draw
 from vcdeploy.spec import PRECISIONS, UNITS
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vcdeploy import _native
 from vcdeploy.export import attach_functions
-from vcdeploy.reference.scheduler import mask, update_fraction
+from vcdeploy.reference.cells import mask, update_fraction
 from vcdeploy.spec import PRECISIONS, UNITS
 
 onnxruntime = pytest.importorskip("onnxruntime")

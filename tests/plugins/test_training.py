@@ -41,7 +41,7 @@ def backward(case: Case, inputs: list[Tensor], isa: str = "auto", seed: int = 5)
     draw = torch.Generator().manual_seed(seed)
     d = [torch.randn(each.shape, generator=draw, dtype=X.dtype) for each in outputs]
     made = dict(zip(UNITS[case.unit].outputs, outputs, strict=True))
-    saved = [made[name] for name in native.saved_outputs(case.unit)]
+    saved = [made[name] for name in UNITS[case.unit].saved_outputs]
     return native.backward(case.unit, *d, *inputs, *saved, gates, *case.mask, isa=isa)
 
 

@@ -12,7 +12,7 @@ from small_models import scheduled
 
 from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
-from vcdeploy.reference.scheduler import active
+from vcdeploy.reference.cells import active
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.sampling import Sampling, Token
 from vcdeploy.runtime.session import RunSequences, Sequences, generate, generate_pieces

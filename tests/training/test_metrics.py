@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vcdeploy.reference.scheduler import active
+from vcdeploy.reference.cells import active
 from vcdeploy.training.metrics import squares_of
 
 

@@ -9,7 +9,7 @@ from prefix_form import prefix_form
 from torch import Tensor
 
 from vcdeploy.reference import cells
-from vcdeploy.reference.scheduler import active, mask
+from vcdeploy.reference.cells import active, mask
 
 
 def weigh(outputs: tuple[Tensor, ...]) -> Tensor:

@@ -9,12 +9,13 @@ Names: dX is the gradient of the loss with respect to X. P is h_{t-1} for every 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vcdeploy.reference.scheduler import mask
+from vcdeploy.reference.cells import mask
 
 
 def _before(Y: Tensor, H0: Tensor) -> Tensor:
@@ -190,26 +191,24 @@ def vclstm_backward(
 Gradients = Callable[..., tuple[Tensor, ...]]
 
 
-def _dense(variable: Gradients) -> Gradients:
-    """The gradients of a dense unit, those of its variable unit where m is 2: the mask is 1 everywhere, and flat."""
+def _dense(variable: Gradients, dY: Tensor, dH: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    """The gradients of a dense unit, those of its variable unit where m is 2: the mask is 1 everywhere, and flat.
 
-    def backward(dY: Tensor, dH: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        """rest: dC (lstm only), X, H0, U, V, C0 (lstm only), Y. Returns the gradients of X, H0, U, V and C0."""
-        *others, Y = rest
-        dC, others, C0 = (others[:1], others[1:5], others[5:]) if len(others) > 4 else ([], others, [])
-        M, none = Y.new_full(Y.shape[:2], 2), Y.new_zeros(Y.shape[2])
-        inputs = (dY, dH, torch.zeros_like(M), *dC, *others, none, none, *C0, Y, M)
-        dX, dH0, dU, dV, _, _, _, *dC0 = variable(*inputs, sharpness=8.0, epsilon=1e-3)
-        return dX, dH0, dU, dV, *dC0
-
-    return backward
+    rest: dC (lstm only), X, H0, U, V, C0 (lstm only), Y. Returns the gradients of X, H0, U, V and C0.
+    """
+    *others, Y = rest
+    dC, others, C0 = (others[:1], others[1:5], others[5:]) if len(others) > 4 else ([], others, [])
+    M, none = Y.new_full(Y.shape[:2], 2), Y.new_zeros(Y.shape[2])
+    inputs = (dY, dH, torch.zeros_like(M), *dC, *others, none, none, *C0, Y, M)
+    dX, dH0, dU, dV, _, _, _, *dC0 = variable(*inputs, sharpness=8.0, epsilon=1e-3)
+    return dX, dH0, dU, dV, *dC0
 
 
 BACKWARD: dict[str, Gradients] = {
     "vcrnn": vcrnn_backward,
     "vcgru": vcgru_backward,
     "vclstm": vclstm_backward,
-    "rnn": _dense(vcrnn_backward),
-    "gru-reset-first": _dense(vcgru_backward),
-    "lstm": _dense(vclstm_backward),
+    "rnn": partial(_dense, vcrnn_backward),
+    "gru-reset-first": partial(_dense, vcgru_backward),
+    "lstm": partial(_dense, vclstm_backward),
 }

@@ -92,7 +92,7 @@ def backward(unit: str, *inputs: Any, isa: str = "auto") -> tuple[Tensor, ...]:
     inputs: the gradients of the outputs, the inputs, Y and M (of a dense unit Y), gates, sharpness and epsilon.
     """
     spec = UNITS[unit]
-    given = _named(unit, (*(f"d{name}" for name in spec.outputs), *spec.inputs, *saved_outputs(unit), "gates"), inputs)
+    given = _named(unit, (*(f"d{name}" for name in spec.outputs), *spec.inputs, *spec.saved_outputs, "gates"), inputs)
     made = {name: each.new_empty(each.shape) for name, each in given.items() if name in ("X", "U", "V", "u", "v")}
     if spec.variable:
         made["b"] = given["M"].new_empty(given["M"].shape)  # of u·h + v·x + b, for every token
@@ -111,11 +111,6 @@ def backward(unit: str, *inputs: Any, isa: str = "auto") -> tuple[Tensor, ...]:
     if spec.variable:
         made["b"] = made["b"].sum().view(1)
     return tuple(made[name] for name in spec.inputs)
-
-
-def saved_outputs(unit: str) -> tuple[str, ...]:
-    """The outputs that the backward pass needs: Y, and M of a variable unit."""
-    return tuple(name for name in UNITS[unit].outputs if name in ("Y", "M"))
 
 
 def _named(unit: str, names: tuple[str, ...], inputs: tuple[Any, ...]) -> dict[str, Tensor]:

@@ -109,7 +109,7 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     spec = UNITS[unit]
     given, outputs = spec.inputs, spec.outputs
     mask = ["float sharpness", "float epsilon"] if spec.variable else []
-    saved = [*given, *native.saved_outputs(unit), "gates"]
+    saved = [*given, *spec.saved_outputs, "gates"]
     d_outputs = [f"d{name}" for name in outputs]
     reference = cells.SEQUENCES[unit]
 

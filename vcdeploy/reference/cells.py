@@ -1,9 +1,17 @@
-"""Reference implementation of each unit, single step and sequence, in plain PyTorch.
+"""Reference implementation: the scheduler and each unit, single step and sequence, in plain PyTorch.
 
-Every kernel of the project is tested against this file. A variable unit computes densely and masks. The mask e is
-exactly 0 past a, so rows and columns past a are multiplied by zeros only, and a kernel that reads only the upper-left
-a × a blocks of U and V gets the same numbers, forward and backward. A dense unit has the same equations with e = 1;
-one imported from PyTorch has biases.
+Every kernel of the project is tested against this file. The scheduler decides how much of the state a step updates
+(docs/design.md, section 1):
+
+    m = sigmoid(u·h + v·x + b)                     update fraction: m·D of the D dimensions
+    e_i = Thres(sigmoid(sharpness * (m*D - i)))    soft mask, i = 1 … D
+    a = the largest i with e_i > 0                 active dimensions; the rest of the state is unchanged
+
+Thres makes the mask exact: values above 1 - epsilon become 1, values below epsilon become 0.
+
+A variable unit computes densely and masks. The mask is exactly 0 past a, so rows and columns past a are multiplied by
+zeros only, and a kernel that reads only the upper-left a × a blocks of U and V gets the same numbers, forward and
+backward. A dense unit has the same equations with e = 1; one imported from PyTorch has biases.
 
 Shapes: x, h, c [B, D]; U, V [G·D, D] with the gates stacked by rows; u, v [D]; b [1]; m [B]; bias [G·D].
 Sequences: X [T, B, D], H0 [B, D] -> Y [T, B, D], H [B, D], M [T, B].
@@ -16,7 +24,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vcdeploy.reference.scheduler import mask, update_fraction
+
+def update_fraction(x: Tensor, h: Tensor, u: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """Update fraction m in [0, 1], shape [...], for inputs x and states h, both [..., D]."""
+    return torch.sigmoid(h @ u + x @ v + b)
+
+
+def mask(m: Tensor, dim: int, sharpness: float, epsilon: float) -> Tensor:
+    """Soft mask e [..., D] for m [...]; exactly 0 past the active dimensions."""
+    i = torch.arange(1, dim + 1, dtype=m.dtype, device=m.device)
+    e = torch.sigmoid(sharpness * (m.unsqueeze(-1) * dim - i))
+    e = torch.where(e > 1 - epsilon, torch.ones_like(e), e)
+    return torch.where(e < epsilon, torch.zeros_like(e), e)
+
+
+def active(m: Tensor, dim: int, sharpness: float, epsilon: float) -> Tensor:
+    """Number of active dimensions a for m [...], int64 [...]."""
+    return (mask(m, dim, sharpness, epsilon) > 0).sum(-1)
 
 
 def blend(e: Tensor, new: Tensor, old: Tensor) -> Tensor:
