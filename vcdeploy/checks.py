@@ -130,7 +130,7 @@ def _custom_op() -> str:
     import onnxruntime
     from onnx import TensorProto, helper
 
-    from vcdeploy.format.functions import DOMAIN, op_attributes
+    from vcdeploy.format.steps import DOMAIN, op_attributes
 
     shapes = {"X": [1, 1, 1], "H0": [1, 1], "U": [1, 1], "V": [1, 1], "u": [1], "v": [1], "b": [1]}
     names, outputs = UNITS["vcrnn"].inputs, UNITS["vcrnn"].outputs

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from vcdeploy.custom_ops import HOW_TO_BUILD, library
-from vcdeploy.format.functions import DOMAIN, op_attributes
+from vcdeploy.format.steps import DOMAIN, op_attributes
 from vcdeploy.spec import UNITS
 
 WEIGHTS = slice(2, 7)  # U, V, u, v, b among the inputs

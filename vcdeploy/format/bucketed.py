@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vcdeploy.format.nodes import Nodes
-from vcdeploy.format.steps import Int8, Matrix, Range, Scheduler, advance, weights_of_step
+from vcdeploy.format.steps import FLOAT, FRACTION, INPUT_RANGE, MASK, MATRICES, QUANTIZED, SCHEDULER, step
 from vcdeploy.spec import UNITS
 
 STEP = 128
@@ -25,6 +25,22 @@ def bucket_sizes(dim: int) -> list[int]:
     return [*range(STEP, dim, STEP), dim]
 
 
+# The mask is a prefix in every sequence, so the longest prefix is the number of dimensions with any e ≠ 0.
+ACTIVE = """
+touched = Not(Equal(e, zero))
+batch = [0]
+any_touched = ReduceMax(Cast(touched, to=float32), batch, keepdims=0)  # [D]
+active = ReduceSum(any_touched, keepdims=0)
+"""
+
+PREFIX = "def prefix(matrix): return rows(matrix)"
+PREFIX_OF_PAIR = """
+def prefix(matrix):
+    levels, scale = matrix
+    return rows(levels), scales(scale)
+"""
+
+
 def bucketed_layer(
     nodes: Nodes,
     unit: str,
@@ -35,31 +51,29 @@ def bucketed_layer(
     weights: dict[str, str],
     sharpness: float,
     epsilon: float,
-    int8: Int8 | None = None,
+    int8: dict[str, Any] | None = None,
 ) -> tuple[str, list[str], str]:
-    """Add one layer over x [T, B, D]; returns y, the final state and m [T, B]. `name` prefixes its value names."""
-    scheduler = Scheduler.prepare(
-        nodes,
-        weights["u"],
-        weights["v"],
-        weights["b"],
-        nodes.constant(sharpness, np.float32),
-        nodes.constant(epsilon, np.float32),
-    )
-    U, V = (int8.matrix(nodes, weights[name]) if int8 else Matrix(weights[name]) for name in ("U", "V"))
-    matrices = {size: _prefixes(nodes, unit, dim, size, U, V) for size in bucket_sizes(dim)}
+    """Add one layer over x [T, B, D]; returns y, the final state and m [T, B]. `name` prefixes its value names.
+
+    int8: the values of steps.INT8.
+    """
+    mask = {"sharpness": nodes.constant(sharpness, np.float32), "epsilon": nodes.constant(epsilon, np.float32)}
+    text = SCHEDULER + QUANTIZED if int8 else FLOAT + SCHEDULER
+    values = nodes.run(text, {**(int8 or {}), **weights, **mask})
+    rounded = int8 is not None
+    matrices = {size: nodes.run(_prefixes(unit, dim, size, rounded), values) for size in bucket_sizes(dim)}
 
     body = Nodes(f"{name}.step_")
-    before = [f"{name}.{part}" for part in UNITS[unit].state]
+    before = {part: f"{name}.{part}" for part in UNITS[unit].state}
     x_t = f"{name}.x"
-    m = scheduler.update_fraction(body, x_t, before[0], int8)
-    e = scheduler.mask(body, m, int8)
-    of_input: Range = int8.of_input(body, x_t) if int8 else ("", "")
+    text = FRACTION + MASK + (INPUT_RANGE if rounded else "") + (ACTIVE if len(matrices) > 1 else "")
+    of_step = body.run(text, {**values, **before, "x": x_t})
 
     def bucket(into: Nodes, size: int) -> list[str]:
         """The state after a step on the first `size` dimensions."""
         if size == dim:
-            return advance(into, unit, scheduler, e, x_t, before, matrices[size], int8, of_input)
+            after = into.run(step(unit, rounded), {**of_step, **matrices[size]})
+            return [after[part] for part in before]
         sizes = into.constant([size, dim - size], np.int64)
 
         def cut(value: str) -> tuple[str, str]:
@@ -67,10 +81,12 @@ def bucketed_layer(
             into.add_many("Split", value, sizes, outputs=[head, tail], axis=1)
             return head, tail
 
-        heads, tails = zip(*map(cut, before), strict=True)
-        head = cut(e)[0], cut(x_t)[0], list(heads)
-        after = advance(into, unit, scheduler, *head, matrices[size], int8, of_input)
-        return [into.add("Concat", *pair, axis=1) for pair in zip(after, tails, strict=True)]
+        heads, tails = {}, {}
+        for part in before:
+            heads[part], tails[part] = cut(before[part])
+        heads |= {part: cut(of_step[part])[0] for part in ("e", "x")}
+        after = into.run(step(unit, rounded), {**of_step, **matrices[size], **heads})
+        return [into.add("Concat", after[part], tails[part], axis=1) for part in before]
 
     def choose(into: Nodes, sizes: list[int], active: str, path: str) -> list[str]:
         """A binary tree over the buckets. NaN in the mask counts as active and thus selects the whole state."""
@@ -86,34 +102,31 @@ def bucketed_layer(
         outputs = [f"{into.fresh('If')}_{part}" for part in UNITS[unit].state]
         return list(into.add_many("If", fits, outputs=outputs, **branches))
 
-    active = ""
-    if len(matrices) > 1:
-        # The mask is a prefix in every sequence, so the longest prefix is the number of dimensions with any e ≠ 0.
-        touched = body.add("Not", body.add("Equal", e, scheduler.zero))
-        batch = body.constant([0], np.int64)
-        any_touched = body.add("ReduceMax", body.add("Cast", touched, to=1), batch, keepdims=0)  # [D]
-        active = body.add("ReduceSum", any_touched, keepdims=0)
-    after = choose(body, list(matrices), active, "")
+    after = choose(body, list(matrices), of_step.get("active", ""), "")
     y = body.add("Identity", after[0])
-    step = body.graph(f"{name}.step", [*before, x_t], [*after, y, m])
-    final = [f"{name}.{part.upper()}" for part in UNITS[unit].state]
+    graph = body.graph(f"{name}.step", [*before.values(), x_t], [*after, y, of_step["m"]])
+    final = [f"{name}.{part.upper()}" for part in before]
     outputs = [*final, f"{name}.Y", f"{name}.M"]
-    nodes.add_many("Scan", *state, x, outputs=outputs, name=name, body=step, num_scan_inputs=1)
+    nodes.add_many("Scan", *state, x, outputs=outputs, name=name, body=graph, num_scan_inputs=1)
     return f"{name}.Y", final, f"{name}.M"
 
 
-def _prefixes(nodes: Nodes, unit: str, dim: int, size: int, U: Matrix, V: Matrix) -> list[Matrix]:
-    """The weights of a step on the first `size` dimensions: the first rows of every gate, and the first columns."""
+def _prefixes(unit: str, dim: int, size: int, rounded: bool) -> str:
+    """Equations of the matrices of a step on the first `size` dimensions: the first rows of every gate, and columns."""
+    if size == dim:
+        return MATRICES[unit]
+    G = len(UNITS[unit].gates)
+    prefix = PREFIX_OF_PAIR if rounded else PREFIX
+    return f"""
+def rows(stacked):  # [G·D, D]
+    block = Slice(Reshape(stacked, [{G}, {dim}, {dim}]), [0, 0], [{size}, {size}], [1, 2])
+    return Reshape(block, [{G * size}, {size}])
 
-    def cut(stacked: str, columns: list[int]) -> str:
-        """stacked: [G·D, D], or [G·D] without columns."""
-        gates = nodes.add("Reshape", stacked, nodes.constant([len(UNITS[unit].gates), dim, *columns], np.int64))
-        ends, axes = [size, *([size] if columns else [])], [1, *([2] if columns else [])]
-        start, end, along = (nodes.constant(each, np.int64) for each in ([0] * len(axes), ends, axes))
-        block = nodes.add("Slice", gates, start, end, along)
-        shape = [len(UNITS[unit].gates) * size, *([size] if columns else [])]
-        return nodes.add("Reshape", block, nodes.constant(shape, np.int64))
+def scales(stacked):  # [G·D]
+    return Reshape(Slice(Reshape(stacked, [{G}, {dim}]), [0], [{size}], [1]), [{G * size}])
 
-    if size < dim:
-        U, V = (Matrix(cut(each.values, [dim]), each.scale and cut(each.scale, [])) for each in (U, V))
-    return weights_of_step(nodes, unit, U, V)
+{prefix}
+
+U = prefix(U)
+V = prefix(V)
+{MATRICES[unit]}"""

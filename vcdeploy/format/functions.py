@@ -1,4 +1,4 @@
-"""The ops VCRNN, VCGRU and VCLSTM as ONNX functions: a Scan over T with standard ops, for any stock runtime.
+"""The function bodies of our ops in models of the onnx package: attaches, finds and checks them.
 
 A model that contains them needs no library; a runtime with a kernel for the op uses the kernel instead.
 """
@@ -6,74 +6,15 @@ A model that contains them needs no library; a runtime with a kernel for the op 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format import wire
-from vcdeploy.format.nodes import Nodes
-from vcdeploy.format.steps import Int8, Matrix, Scheduler, advance, weights_of_step
-from vcdeploy.spec import UNITS, VARIABLE_UNITS
+from vcdeploy.format.steps import DOMAIN, LEVELS, OP_VERSION, OPS, function
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-DOMAIN = "vcdeploy"
-OP_VERSION = 1
-OPS = {UNITS[name].op: name for name in VARIABLE_UNITS}
 OLDEST_OPSET = 18  # the first whose Split takes the number of parts
-LEVELS = "activation_levels"
-
-
-def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:
-    """The attributes of an op node. levels: the activation levels, for int8 only.
-
-    TensorRT's parser prefers a plugin to the function only if plugin_version and plugin_namespace are both present.
-    """
-    attributes = {
-        "sharpness": float(sharpness),
-        "epsilon": float(epsilon),
-        "plugin_version": "1",
-        "plugin_namespace": "",
-    }
-    return attributes if levels is None else {**attributes, LEVELS: levels}
-
-
-@cache
-def function(op: str, opset: int, rounded: bool = False) -> bytes:
-    """The function body of one op type, for the given opset, as the bytes of a FunctionProto.
-
-    rounded: for nodes with the attribute LEVELS.
-    """
-    unit = OPS[op]
-    before = Nodes()
-    sharpness, epsilon = before.function_attribute("sharpness"), before.function_attribute("epsilon")
-    int8 = Int8.prepare(before, before.function_attribute(LEVELS, whole=True)) if rounded else None
-    scheduler = Scheduler.prepare(before, "u", "v", "b", sharpness, epsilon)
-    U, V = (int8.matrix(before, name) if int8 else Matrix(name) for name in ("U", "V"))
-    weights = weights_of_step(before, unit, U, V)
-
-    state = list(UNITS[unit].state)
-    body = Nodes("step_")
-    m = scheduler.update_fraction(body, "x", "h", int8)
-    of_input = int8.of_input(body, "x") if int8 else ("", "")
-    after = advance(body, unit, scheduler, scheduler.mask(body, m, int8), "x", state, weights, int8, of_input)
-    y = body.add("Identity", after[0])
-    step = body.graph("step", [*state, "x"], [*after, y, m])
-    initial = [f"{part.upper()}0" for part in state]
-    final = [part.upper() for part in state]
-    before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=step, num_scan_inputs=1)
-    return wire.function(
-        DOMAIN,
-        op,
-        UNITS[unit].inputs,
-        UNITS[unit].outputs,
-        before.nodes,
-        opset,
-        attributes=["sharpness", "epsilon", *([LEVELS] if rounded else [])],
-        defaults={name: value for name, value in op_attributes(0, 0).items() if name.startswith("plugin")},
-        doc=f"{op} over a sequence, computed densely: docs/design.md, section 1, of vcdeploy.",
-    )
 
 
 def attach_functions(model: ModelProto) -> ModelProto:

@@ -1,13 +1,15 @@
 """Builds the nodes and declares the weights of an ONNX graph. Knows nothing about units or models."""
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from vcdeploy.format.precision import SCALE
-from vcdeploy.format.wire import FLOAT, Graph, Node, Reference
+from vcdeploy.format.wire import FLOAT, TYPES, Graph, Node
 from vcdeploy.spec import PRECISIONS
 
 INT8 = PRECISIONS["int8"].onnx_type
@@ -43,25 +45,73 @@ class Nodes:
         names = [f"{self.fresh('Split')}_{part}" for part in range(parts)]
         return list(self.add_many("Split", value, outputs=names, axis=axis, num_outputs=parts))
 
-    def join_parts(self, value: str, parts: int, kept: Sequence[int], axis: int) -> str:
-        """Split `value` into equal parts and concatenate those at the places `kept`."""
-        names = self.split(value, parts, axis)
-        return self.add("Concat", *[names[place] for place in kept], axis=axis)
-
     def constant(self, value: ArrayLike, dtype: DTypeLike) -> str:
         return self.add("Constant", value=np.asarray(value, dtype))
 
-    def cast_like(self, value: str, other: str) -> str:
-        return self.add("CastLike", value, other)
+    def run(self, equations: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the nodes of equations such as `hbar = Mul(e, h)`; returns all values by name.
 
-    def function_attribute(self, name: str, whole: bool = False) -> str:
-        """Inside a function: the float (or integer, with `whole`) attribute `name` of the calling node."""
-        value = Reference(name, whole)
-        return self.add("Constant", value_int=value) if whole else self.add("Constant", value_float=value)
+        The syntax is Python's. A call of an ONNX op adds a node, with keywords as attributes; `r, z = Split(…)` takes
+        two outputs. A number is a constant: int64, or float32 if it has a point. A function made with `def` can be
+        called like an op, and sees the values of its caller.
+
+        values: what the equations may use: names of values, tuples of them, attributes, and functions.
+        """
+        known = dict(values)
+        self._run(_parsed(equations), known)
+        return known
+
+    def _run(self, lines: list[ast.stmt], values: dict[str, Any]) -> Any:
+        for line in lines:
+            match line:
+                case ast.Assign(targets=[ast.Name(id=name)], value=term):
+                    values[name] = self._value(term, values)
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=term):
+                    made = self._value(term, values, len(names))
+                    values.update(zip((each.id for each in names if isinstance(each, ast.Name)), made, strict=True))
+                case ast.FunctionDef(name=name):
+                    values[name] = line
+                case ast.Return(value=ast.expr() as term):
+                    return self._value(term, values)
+                case _:
+                    raise SyntaxError(f"not an equation: {ast.unparse(line)}")
+        return None
+
+    def _value(self, term: ast.expr, values: Mapping[str, Any], parts: int = 1) -> Any:
+        """The name of a term's value, after adding its nodes; for several parts, their names."""
+        match term:
+            case ast.Name(id=name):
+                return values[name]
+            case ast.Tuple(elts=terms):
+                return tuple(self._value(each, values) for each in terms)
+            case ast.Call(func=ast.Name(id=op), args=terms, keywords=keywords):
+                inputs = [self._value(each, values) for each in terms]
+                if op in values:
+                    names = [each.arg for each in values[op].args.args]
+                    return self._run(values[op].body, {**values, **dict(zip(names, inputs, strict=True))})
+                attributes = {str(each.arg): _attribute(each.value, values) for each in keywords}
+                name = self.fresh(op)
+                outputs = [name] if parts == 1 else [f"{name}_{part}" for part in range(parts)]
+                self.add_many(op, *inputs, outputs=outputs, **attributes)
+                return name if parts == 1 else outputs
+        number = ast.literal_eval(term)
+        return self.constant(number, np.float32 if isinstance(number, float) else np.int64)
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """A nested graph of these nodes."""
         return Graph(name, inputs, outputs, self.nodes)
+
+
+@cache
+def _parsed(equations: str) -> list[ast.stmt]:
+    return ast.parse(equations).body
+
+
+def _attribute(term: ast.expr, values: Mapping[str, Any]) -> Any:
+    """A name stands for a given value or a type; everything else for itself."""
+    if isinstance(term, ast.Name):
+        return TYPES[term.id] if term.id in TYPES else values[term.id]
+    return ast.literal_eval(term)
 
 
 class Initializer(NamedTuple):

@@ -1,233 +1,262 @@
-"""The units' equations in standard ONNX ops (docs/design.md, section 1), op for op as in vcdeploy.reference.cells.
+"""The ops VCRNN, VCGRU and VCLSTM in standard ONNX ops (docs/design.md, section 1), as vcdeploy.reference.cells.
+
+The equations are text, which `Nodes.run` turns into nodes. They compute in one of two arithmetics, FLOAT or INT8, which
+define sigmoid, tanh, products and so on. An op is a Scan over T; as an ONNX function, it runs in any stock runtime.
 
 Shapes: x, h, c, e [B, d]; m [B]; the weights of a step [G·d, d], gates stacked by rows. d is D, or the size of a
 prefix that covers every active dimension: past it the mask is 0, so both give the same result.
 """
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any
 
-import numpy as np
-
+from vcdeploy.format import wire
 from vcdeploy.format.nodes import Nodes
 from vcdeploy.format.precision import LEAST_RANGE, TANH_DENOMINATOR, TANH_END, TANH_NUMERATOR
-from vcdeploy.format.wire import DOUBLE, FLOAT
-from vcdeploy.spec import INT8_LEVELS
+from vcdeploy.spec import INT8_LEVELS, UNITS, VARIABLE_UNITS
+
+DOMAIN = "vcdeploy"
+OP_VERSION = 1
+OPS = {UNITS[name].op: name for name in VARIABLE_UNITS}
+LEVELS = "activation_levels"
+
+COMMON = """
+def blend(e, new, old):  # e ⊙ new + (1 - e) ⊙ old; where e = 0, exactly the bits of old, whatever new is
+    kept = Mul(Sub(one, e), old)
+    negated = Mul(Neg(e), new)
+    untouched = Equal(e, zero)
+    # Subtracting +0 keeps -0. Selecting old with Where would not: ONNX Runtime's loses the sign.
+    return Sub(kept, Where(untouched, zero, negated))
+
+def rows_rz(stacked):  # of the gates r, z and h
+    r, z, h = Split(stacked, axis=0, num_outputs=3)
+    return Concat(r, z, axis=0)
+
+def rows_h(stacked):
+    r, z, h = Split(stacked, axis=0, num_outputs=3)
+    return Concat(h, axis=0)
+"""
+
+FLOAT = f"""{COMMON}
+def sigmoid(x): return Sigmoid(x)
+
+def tanh(x): return Tanh(x)
+
+def logit(x, h): return Add(Add(MatMul(h, u), MatMul(x, v)), b)
+
+def gates_rz(matrix): return rows_rz(matrix)
+
+def gate_h(matrix): return rows_h(matrix)
+
+def products(U, left, V):  # U left + V xbar [B, G·d]
+    return Gemm(left, U, Gemm(xbar, V, transB=1), transB=1)
+"""
+
+# Integer products, and every operation rounded separately in float32, so that each runtime gets the same bits
+# (docs/design.md, section 2; plugins/cpu/kernels/activations.h). A matrix is a pair: its levels, integers held as
+# double, and the scale of each row [R]. Vectors [..., d], too: their levels, and the value of one, [..., 1]. A range
+# of vectors is also a pair: levels per unit, and the value of a level, [..., 1] each. Starts from `levels`, a number.
+INT8 = f"""{COMMON}
+levels = Cast(levels, to=float32)  # per range
+least_state = 1.0  # smallest range of a state
+least_input = {LEAST_RANGE}
+half = 0.5
+end = {TANH_END}  # where tanh is 1
+least = -{TANH_END}
+p3 = {TANH_NUMERATOR[0]}
+p2 = {TANH_NUMERATOR[1]}
+p1 = {TANH_NUMERATOR[2]}
+p0 = {TANH_NUMERATOR[3]}
+q3 = {TANH_DENOMINATOR[0]}
+q2 = {TANH_DENOMINATOR[1]}
+q1 = {TANH_DENOMINATOR[2]}
+q0 = {TANH_DENOMINATOR[3]}
+
+def polynomial(y, a3, a2, a1, a0): return Add(Mul(Add(Mul(Add(Mul(a3, y), a2), y), a1), y), a0)
+
+def tanh(x):
+    x = Clip(x, least, end)
+    y = Mul(x, x)
+    return Div(Mul(x, polynomial(y, p3, p2, p1, p0)), polynomial(y, q3, q2, q1, q0))
+
+def sigmoid(x): return Add(Mul(tanh(Mul(x, half)), half), half)
+
+def logit(x, h):
+    u = Cast(u, to=float64)
+    v = Cast(v, to=float64)
+    b = Cast(b, to=float64)
+    x = Cast(x, to=float64)
+    h = Cast(h, to=float64)
+    return Cast(Add(Add(MatMul(h, u), MatMul(x, v)), b), to=float32)
+
+def quantized(wide):  # a float32 matrix; if it is the product of stored levels and scales, exactly those
+    least = {LEAST_RANGE}
+    steps = {float(INT8_LEVELS)}
+    factor = {float(2**7 + 1)}
+    largest = ReduceMax(Abs(wide), [1])  # [R, 1]
+    exact = Div(Max(largest, least), steps)
+    scaled = Mul(exact, factor)  # to drop the last seven bits, so that scale times level is exact in float32
+    scale = Sub(scaled, Sub(scaled, exact))
+    rows = Round(Div(wide, scale))
+    flat = Squeeze(scale, [1])
+    return Cast(rows, to=float64), flat
+
+def range_of(value, least):
+    last = [-1]
+    reach = Max(ReduceMax(Abs(value), last), least)
+    return Div(levels, reach), Div(reach, levels)
+
+def rounded(value, range):
+    per_unit, unit = range
+    return Cast(Round(Mul(value, per_unit)), to=float64), unit  # half to even
+
+def product(matrix, vector):  # [R, C] times [..., C]: [..., R] float32; the sums are integers, exact in any order
+    rows, scale = matrix
+    columns, unit = vector
+    sums = MatMul(columns, Transpose(rows, perm=[1, 0]))
+    return Mul(Cast(sums, to=float32), Mul(scale, unit))
+
+def gates_rz(matrix):
+    rows, scale = matrix
+    return rows_rz(rows), rows_rz(scale)
+
+def gate_h(matrix):
+    rows, scale = matrix
+    return rows_h(rows), rows_h(scale)
+
+def products(U, left, V):  # U left + V xbar [B, G·d]
+    from_h = product(U, rounded(left, of_state))
+    return Add(from_h, product(V, rounded_xbar))
+"""
+
+# What a mask needs, the same at every step. Everything is cast to the float type of u, so that one function serves
+# float32 and float64.
+SCHEDULER = """
+size = Squeeze(Shape(u))
+first = 1
+index = Range(first, Add(size, first), first)
+zero = CastLike(0.0, u)
+one = CastLike(1.0, u)
+epsilon = CastLike(epsilon, u)
+upper = Sub(one, epsilon)
+dim = CastLike(size, u)  # D
+places = CastLike(index, u)  # [D]: 1 … D
+sharpness = CastLike(sharpness, u)
+"""
+
+QUANTIZED = """
+U = quantized(U)
+V = quantized(V)
+"""
+
+FRACTION = """
+m = sigmoid(logit(x, h))
+"""
+
+# e [B, D]: exactly 1 above 1 - epsilon, exactly 0 below epsilon; NaN stays NaN.
+MASK = """
+reach = Mul(Unsqueeze(m, [-1]), dim)  # [B, 1]: m·D
+soft = sigmoid(Mul(sharpness, Sub(reach, places)))
+soft = Where(Greater(soft, upper), one, soft)
+e = Where(Less(soft, epsilon), zero, soft)
+"""
+
+# The range of xbar is that of all of x, regardless of the mask.
+INPUT_RANGE = """
+of_input = range_of(x, least_input)
+"""
+
+# The matrices a step multiplies by: VCGRU needs r and z separate from h, the others use U and V whole.
+MATRICES = {
+    "vcrnn": "",
+    "vcgru": """
+U_rz = gates_rz(U)
+U_h = gate_h(U)
+V_rz = gates_rz(V)
+V_h = gate_h(V)
+""",
+    "vclstm": "",
+}
+
+MASKED = """
+hbar = Mul(e, h)
+xbar = Mul(e, x)
+"""
+
+ROUNDED = """
+of_state = range_of(hbar, least_state)
+rounded_xbar = rounded(xbar, of_input)
+"""
+
+UPDATE = {
+    "vcrnn": """
+h = blend(e, tanh(products(U, hbar, V)), h)
+""",
+    "vcgru": """
+r, z = Split(sigmoid(products(U_rz, hbar, V_rz)), axis=1, num_outputs=2)
+g = tanh(products(U_h, Mul(r, hbar), V_h))
+h = blend(Mul(e, z), g, h)
+""",
+    "vclstm": """
+i, f, g, o = Split(products(U, hbar, V), axis=1, num_outputs=4)
+kept = Mul(sigmoid(f), c)
+written = Mul(sigmoid(i), tanh(g))
+c = blend(e, Add(kept, written), c)
+h = blend(e, Mul(sigmoid(o), tanh(c)), h)
+""",
+}
 
 
-class Scheduler(NamedTuple):
-    """The values a mask needs, the same at every step; all but u, v, b are computed once, before the first step."""
-
-    u: str
-    v: str
-    b: str
-    dim: str  # scalar D
-    places: str  # [D]: 1 … D
-    sharpness: str  # scalars from here on
-    epsilon: str
-    upper: str  # 1 - epsilon
-    zero: str
-    one: str
-
-    @classmethod
-    def prepare(cls, nodes: Nodes, u: str, v: str, b: str, sharpness: str, epsilon: str) -> "Scheduler":
-        """Cast everything to the float type of u, so that one function serves float32 and float64."""
-        size = nodes.add("Squeeze", nodes.add("Shape", u))
-        first = nodes.constant(1, np.int64)
-        index = nodes.add("Range", first, nodes.add("Add", size, first), first)
-        zero = nodes.cast_like(nodes.constant(0, np.float32), u)
-        one = nodes.cast_like(nodes.constant(1, np.float32), u)
-        epsilon = nodes.cast_like(epsilon, u)
-        upper = nodes.add("Sub", one, epsilon)
-        dim, places = nodes.cast_like(size, u), nodes.cast_like(index, u)
-        return cls(u, v, b, dim, places, nodes.cast_like(sharpness, u), epsilon, upper, zero, one)
-
-    def update_fraction(self, nodes: Nodes, x: str, h: str, int8: "Int8 | None" = None) -> str:
-        """m [B] = sigmoid(u·h + v·x + b)"""
-        if int8:
-            u, v, b, x, h = (nodes.add("Cast", each, to=DOUBLE) for each in (self.u, self.v, self.b, x, h))
-        else:
-            u, v, b = self.u, self.v, self.b
-        from_h, from_x = nodes.add("MatMul", h, u), nodes.add("MatMul", x, v)
-        logit = nodes.add("Add", nodes.add("Add", from_h, from_x), b)
-        return int8.sigmoid(nodes, nodes.add("Cast", logit, to=FLOAT)) if int8 else nodes.add("Sigmoid", logit)
-
-    def mask(self, nodes: Nodes, m: str, int8: "Int8 | None" = None) -> str:
-        """e [B, D]: exactly 1 above 1 - epsilon, exactly 0 below epsilon; NaN stays NaN."""
-        last = nodes.constant([-1], np.int64)
-        reach = nodes.add("Mul", nodes.add("Unsqueeze", m, last), self.dim)  # [B, 1]: m·D
-        x = nodes.add("Mul", self.sharpness, nodes.add("Sub", reach, self.places))
-        soft = int8.sigmoid(nodes, x) if int8 else nodes.add("Sigmoid", x)
-        soft = nodes.add("Where", nodes.add("Greater", soft, self.upper), self.one, soft)
-        return nodes.add("Where", nodes.add("Less", soft, self.epsilon), self.zero, soft)
+def step(unit: str, int8: bool) -> str:
+    """The equations of a step with the mask e: from x, h (and c) and the matrices to the new h (and c)."""
+    return MASKED + (ROUNDED if int8 else "") + UPDATE[unit]
 
 
-class Matrix(NamedTuple):
-    """A matrix, gates stacked by rows. In int8: integer levels, held as double, and the scale of each row."""
+def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:
+    """The attributes of an op node. levels: the activation levels, for int8 only.
 
-    values: str  # [R, C]
-    scale: str = ""  # [R], in int8
-
-
-class Vector(NamedTuple):
-    """Vectors [..., D] as integer levels, held as double, and the value of one level in each, [..., 1]."""
-
-    levels: str
-    unit: str
-
-
-Range = tuple[str, str]  # of vectors [..., D]: levels per unit, and the value of a level, [..., 1] each
-
-
-class Int8(NamedTuple):
-    """The int8 arithmetic: integer products, and every operation rounded separately in float32.
-
-    Each runtime thus gets the same bits (docs/design.md, section 2; plugins/cpu/kernels/activations.h). Values are
-    scalars.
+    TensorRT's parser prefers a plugin to the function only if plugin_version and plugin_namespace are both present.
     """
-
-    levels: str  # per range
-    least_state: str  # smallest range of a state
-    least_input: str  # smallest range of an input
-    half: str
-    end: str  # where tanh is 1
-    least: str  # -end
-    numerator: list[str]  # of tanh: coefficients, the highest first
-    denominator: list[str]
-
-    @classmethod
-    def prepare(cls, nodes: Nodes, levels: str) -> "Int8":
-        """Add the constants. levels: a number of any type."""
-
-        def scalar(value: float) -> str:
-            return nodes.constant(value, np.float32)
-
-        return cls(
-            levels=nodes.add("Cast", levels, to=FLOAT),
-            least_state=scalar(1),
-            least_input=scalar(LEAST_RANGE),
-            half=scalar(0.5),
-            end=scalar(TANH_END),
-            least=scalar(-TANH_END),
-            numerator=[scalar(value) for value in TANH_NUMERATOR],
-            denominator=[scalar(value) for value in TANH_DENOMINATOR],
-        )
-
-    def tanh(self, nodes: Nodes, x: str) -> str:
-        x = nodes.add("Clip", x, self.least, self.end)
-        y = nodes.add("Mul", x, x)
-
-        def polynomial(coefficients: list[str]) -> str:
-            value = coefficients[0]
-            for each in coefficients[1:]:
-                value = nodes.add("Add", nodes.add("Mul", value, y), each)
-            return value
-
-        return nodes.add("Div", nodes.add("Mul", x, polynomial(self.numerator)), polynomial(self.denominator))
-
-    def sigmoid(self, nodes: Nodes, x: str) -> str:
-        halved = self.tanh(nodes, nodes.add("Mul", x, self.half))
-        return nodes.add("Add", nodes.add("Mul", halved, self.half), self.half)
-
-    @staticmethod
-    def matrix(nodes: Nodes, wide: str) -> Matrix:
-        """Levels and scales of a float32 matrix [R, C]; if it is the product of stored ones, exactly those."""
-        least, steps, factor = (nodes.constant(value, np.float32) for value in (LEAST_RANGE, INT8_LEVELS, 2**7 + 1))
-        largest = nodes.add("ReduceMax", nodes.add("Abs", wide), nodes.constant([1], np.int64))  # [R, 1]
-        exact = nodes.add("Div", nodes.add("Max", largest, least), steps)
-        # Drop the last seven bits, so that scale times level is exact in float32.
-        scaled = nodes.add("Mul", exact, factor)
-        scale = nodes.add("Sub", scaled, nodes.add("Sub", scaled, exact))
-        levels = nodes.add("Round", nodes.add("Div", wide, scale))
-        flat = nodes.add("Squeeze", scale, nodes.constant([1], np.int64))
-        return Matrix(nodes.add("Cast", levels, to=DOUBLE), flat)
-
-    def _range(self, nodes: Nodes, value: str, least: str) -> Range:
-        last = nodes.constant([-1], np.int64)
-        reach = nodes.add("Max", nodes.add("ReduceMax", nodes.add("Abs", value), last), least)
-        return nodes.add("Div", self.levels, reach), nodes.add("Div", reach, self.levels)
-
-    def of_input(self, nodes: Nodes, x: str) -> Range:
-        """The range of xbar: that of all of x, regardless of the mask."""
-        return self._range(nodes, x, self.least_input)
-
-    def of_state(self, nodes: Nodes, h: str) -> Range:
-        return self._range(nodes, h, self.least_state)
-
-    @staticmethod
-    def round(nodes: Nodes, value: str, scale: Range) -> Vector:
-        levels = nodes.add("Round", nodes.add("Mul", value, scale[0]))  # half to even
-        return Vector(nodes.add("Cast", levels, to=DOUBLE), scale[1])
-
-    @staticmethod
-    def product(nodes: Nodes, matrix: Matrix, vector: Vector) -> str:
-        """matrix [R, C] times vectors [..., C]: [..., R] float32. The sums are integers, exact in any order."""
-        sums = nodes.add("MatMul", vector.levels, nodes.add("Transpose", matrix.values, perm=[1, 0]))
-        return nodes.add("Mul", nodes.add("Cast", sums, to=FLOAT), nodes.add("Mul", matrix.scale, vector.unit))
+    attributes = {
+        "sharpness": float(sharpness),
+        "epsilon": float(epsilon),
+        "plugin_version": "1",
+        "plugin_namespace": "",
+    }
+    return attributes if levels is None else {**attributes, LEVELS: levels}
 
 
-def weights_of_step(nodes: Nodes, unit: str, U: Matrix, V: Matrix) -> list[Matrix]:
-    """The matrices a step multiplies by: VCGRU needs r and z separate from g, the others use U and V whole."""
-    if unit != "vcgru":
-        return [U, V]
+@cache
+def function(op: str, opset: int, rounded: bool = False) -> bytes:
+    """The function body of one op type, for the given opset, as the bytes of a FunctionProto.
 
-    def gates(matrix: Matrix, *places: int) -> Matrix:
-        """Those gates of a matrix and of its scale."""
-        return Matrix(*(each and nodes.join_parts(each, 3, places, axis=0) for each in matrix))
-
-    return [gates(U, 0, 1), gates(U, 2), gates(V, 0, 1), gates(V, 2)]
-
-
-def advance(
-    nodes: Nodes,
-    unit: str,
-    scheduler: Scheduler,
-    e: str,
-    x: str,
-    state: list[str],
-    weights: list[Matrix],
-    int8: Int8 | None = None,
-    of_input: Range = ("", ""),
-) -> list[str]:
-    """The state after a step: h, or h and c for VCLSTM. of_input: the result of int8.of_input for all of x."""
-    h = state[0]
-    hbar, xbar = nodes.add("Mul", e, h), nodes.add("Mul", e, x)
-    of_state = int8.of_state(nodes, hbar) if int8 else ("", "")
-    whole_input = int8.round(nodes, xbar, of_input) if int8 else None
-
-    def products(U: Matrix, left: str, V: Matrix) -> str:
-        """U left + V xbar [B, G·d]"""
-        if int8 and whole_input:
-            from_h = int8.product(nodes, U, int8.round(nodes, left, of_state))
-            return nodes.add("Add", from_h, int8.product(nodes, V, whole_input))
-        return nodes.add("Gemm", left, U.values, nodes.add("Gemm", xbar, V.values, transB=1), transB=1)
-
-    def sigmoid(x: str) -> str:
-        return int8.sigmoid(nodes, x) if int8 else nodes.add("Sigmoid", x)
-
-    def tanh(x: str) -> str:
-        return int8.tanh(nodes, x) if int8 else nodes.add("Tanh", x)
-
-    def blend(e: str, new: str, old: str) -> str:
-        """e ⊙ new + (1 - e) ⊙ old; where e = 0, exactly the bits of old, whatever new is.
-
-        Subtracting +0 there keeps -0. Selecting old with Where would not: ONNX Runtime's loses the sign.
-        """
-        kept = nodes.add("Mul", nodes.add("Sub", scheduler.one, e), old)
-        negated = nodes.add("Mul", nodes.add("Neg", e), new)
-        untouched = nodes.add("Equal", e, scheduler.zero)
-        return nodes.add("Sub", kept, nodes.add("Where", untouched, scheduler.zero, negated))
-
-    if unit == "vcrnn":
-        U, V = weights
-        return [blend(e, tanh(products(U, hbar, V)), h)]
-    if unit == "vcgru":
-        U_rz, U_g, V_rz, V_g = weights
-        r, z = nodes.split(sigmoid(products(U_rz, hbar, V_rz)), 2, axis=1)
-        g = tanh(products(U_g, nodes.add("Mul", r, hbar), V_g))
-        return [blend(nodes.add("Mul", e, z), g, h)]
-    U, V = weights
-    i, f, g, o = nodes.split(products(U, hbar, V), 4, axis=1)
-    kept = nodes.add("Mul", sigmoid(f), state[1])
-    written = nodes.add("Mul", sigmoid(i), tanh(g))
-    c = blend(e, nodes.add("Add", kept, written), state[1])
-    return [blend(e, nodes.add("Mul", sigmoid(o), tanh(c)), h), c]
+    rounded: for nodes with the attribute LEVELS.
+    """
+    unit = OPS[op]
+    attributes = ["sharpness", "epsilon", *([LEVELS] if rounded else [])]
+    state = UNITS[unit].state
+    text = """
+sharpness = Constant(value_float=sharpness)
+epsilon = Constant(value_float=epsilon)
+"""
+    text += f"levels = Constant(value_int={LEVELS})\n{INT8}" if rounded else FLOAT
+    text += SCHEDULER + (QUANTIZED if rounded else "") + MATRICES[unit]
+    given = {name: wire.Reference(name, name == LEVELS) for name in attributes}
+    before, body = Nodes(), Nodes("step_")
+    values = before.run(text, given | {name: name for name in UNITS[unit].weights})
+    text = FRACTION + (INPUT_RANGE if rounded else "") + MASK + step(unit, rounded) + "y = Identity(h)"
+    made = body.run(text, values | {name: name for name in ("x", *state)})
+    scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
+    initial, final = [f"{row.upper()}0" for row in state], [row.upper() for row in state]
+    before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=scan, num_scan_inputs=1)
+    return wire.function(
+        DOMAIN,
+        op,
+        UNITS[unit].inputs,
+        UNITS[unit].outputs,
+        before.nodes,
+        opset,
+        attributes=attributes,
+        defaults={name: value for name, value in op_attributes(0, 0).items() if name.startswith("plugin")},
+        doc=f"{op} over a sequence, computed densely: docs/design.md, section 1, of vcdeploy.",
+    )

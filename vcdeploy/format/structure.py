@@ -22,11 +22,11 @@ import numpy as np
 from vcdeploy.format import wire
 from vcdeploy.format.bucketed import bucketed_layer
 from vcdeploy.format.dense import dense_layer
-from vcdeploy.format.functions import DOMAIN, OLDEST_OPSET, OP_VERSION, function, op_attributes
+from vcdeploy.format.functions import OLDEST_OPSET
 from vcdeploy.format.nodes import Initializer, Nodes, Weights
 from vcdeploy.format.precision import activation_levels
 from vcdeploy.format.reader import Graph
-from vcdeploy.format.steps import Int8
+from vcdeploy.format.steps import DOMAIN, INT8, OP_VERSION, function, op_attributes
 from vcdeploy.spec import UNITS
 
 
@@ -55,7 +55,7 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
     int8 = None
     if variable:
         if precision == "int8":
-            int8 = Int8.prepare(nodes, nodes.constant(activation_levels(D), np.float32))
+            int8 = nodes.run(INT8, {"levels": nodes.constant(activation_levels(D), np.float32)})
         x, states, m = _variable_stack(nodes, weights, config, x, int8)
     else:
         x, states, m = _dense_stack(nodes, weights, config, x)
@@ -63,7 +63,8 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
     nodes.add("Identity", m, output="compute")
     output = weights.whole("output.weight")
     if int8:
-        scores = int8.product(nodes, int8.matrix(nodes, output), int8.round(nodes, x, int8.of_state(nodes, x)))
+        equation = "scores = product(quantized(output), rounded(x, range_of(x, least_state)))"
+        scores = nodes.run(equation, {**int8, "output": output, "x": x})["scores"]
     else:
         scores = nodes.add("MatMul", x, nodes.add("Transpose", output, perm=[1, 0]))
     nodes.add("Add", scores, weights.whole("output.bias"), output="logits")
@@ -152,7 +153,7 @@ def layer_values(config: Mapping[str, Any]) -> list[bytes]:
 
 
 def _variable_stack(
-    nodes: Nodes, weights: Weights, config: Mapping[str, Any], x: str, int8: Int8 | None
+    nodes: Nodes, weights: Weights, config: Mapping[str, Any], x: str, int8: dict[str, Any] | None
 ) -> tuple[str, list[str], str]:
     """Add the layers of a variable unit; returns y [T, B, D], state rows [1, B, D] each, and m [T, B, layers]."""
     unit = config["unit"]

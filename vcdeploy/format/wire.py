@@ -6,6 +6,7 @@ Encoding: https://protobuf.dev/programming-guides/encoding. Field numbers: onnx.
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,6 +46,7 @@ class Node(NamedTuple):
     domain: str = ""
 
 
+@lru_cache(maxsize=256)  # mostly tags and short lengths
 def varint(value: int) -> bytes:
     value &= 2**64 - 1
     content = bytearray()

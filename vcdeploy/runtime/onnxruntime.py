@@ -203,7 +203,7 @@ def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
 
 
 def _without_bodies(model: ModelProto) -> bytes:
-    from vcdeploy.format.functions import DOMAIN
+    from vcdeploy.format.steps import DOMAIN
 
     kept = [each for each in model.functions if each.domain != DOMAIN]
     del model.functions[:]

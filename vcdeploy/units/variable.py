@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vcdeploy import kernels
-from vcdeploy.format.functions import op_attributes
+from vcdeploy.format.steps import op_attributes
 from vcdeploy.spec import UNITS, Unit
 
 
