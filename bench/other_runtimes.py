@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.runtime import sources
+from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.session import PythonLoop
 from vcdeploy.spec import UNITS
 
 

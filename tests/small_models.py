@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vcdeploy.music import notation
+from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.session import PythonLoop
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 import pytest
 
-from vcdeploy.format import metadata, reader
+from vcdeploy.format import reader
 from vcdeploy.gpu import plugin_files
 from vcdeploy.spec import UNITS
 
@@ -418,14 +418,14 @@ class ICudaEngine:
 def _network(content: bytes) -> Any:
     """A model that runs the content of a plan."""
     properties = reader.read(content).metadata
-    config = metadata.read_config(properties, "the plan")
+    config = reader.read_config(properties, "the plan")
     if not UNITS[config["unit"]].variable:
         from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 
         return OnnxRuntimeModel(content)
     from vcdeploy.runtime.native import NativeModel
 
-    vocab = metadata.read_vocabulary(properties, config, "the plan")
+    vocab = reader.read_vocabulary(properties, config, "the plan")
     settings = {name: config[name] for name in ("unit", "sharpness", "epsilon", "precision")}
     return NativeModel(reader.read(content).weights, vocab, **settings)
 

@@ -19,7 +19,7 @@ from vcdeploy import cli
 from vcdeploy.cli.sample import sample
 from vcdeploy.music import notation, rendering
 from vcdeploy.runtime import Sampling, load
-from vcdeploy.runtime.session import PythonLoop
+from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary

@@ -13,9 +13,10 @@ from small_models import scheduled
 from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.reference.cells import active
+from vcdeploy.runtime.backends import RunSequences, Sequences
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.sampling import Sampling, Token
-from vcdeploy.runtime.session import RunSequences, Sequences, generate, generate_pieces
+from vcdeploy.runtime.session import generate, generate_pieces
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint

@@ -14,9 +14,9 @@ import vcdeploy
 from vcdeploy import _native
 from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
 from vcdeploy.runtime import Model, Sampling
+from vcdeploy.runtime.backends import RunSequences
 from vcdeploy.runtime.native import NativeSequences
 from vcdeploy.runtime.sampling import MOST_HISTORY, Token
-from vcdeploy.runtime.session import RunSequences
 
 NATIVE = [f"native:{isa}" for isa in _native.instruction_sets()]
 BACKENDS = [*NATIVE, "onnxruntime", "onnxruntime:function", "torch"]
@@ -319,7 +319,7 @@ def test_hostile_saved_sessions_are_refused(file: Path) -> None:
     import hashlib
     import json
 
-    from vcdeploy.runtime.saved import MAGIC
+    from vcdeploy.runtime.session import MAGIC
 
     session = vcdeploy.load(file).session()
     session.feed(PRIME)

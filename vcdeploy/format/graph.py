@@ -12,8 +12,8 @@ from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.dense import onnx_gates
 from vcdeploy.format.functions import OLDEST_OPSET, check
-from vcdeploy.format.metadata import CONFIG_KEY, VOCAB_KEY
 from vcdeploy.format.precision import Array, packed
+from vcdeploy.format.reader import CONFIG_KEY, VOCAB_KEY
 from vcdeploy.format.steps import DOMAIN, OP_VERSION
 from vcdeploy.format.structure import Structure, layer_values, structure
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, UNITS, VARIABLE_UNITS

@@ -1,4 +1,4 @@
-"""Reads the weights and metadata of a model file without copying any weight.
+"""Reads a model file: its weights, without copying any, and its metadata, the configuration and the vocabulary.
 
 protobuf's own parser copies every weight into its message, and again on the way out. So the few fields needed here are
 parsed directly from the file's bytes: https://protobuf.dev/programming-guides/encoding. Nodes are not interpreted, only
@@ -9,6 +9,7 @@ Counts and sizes are limited before anything is computed from them, so that a ho
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vcdeploy.errors import VcdeployError
 from vcdeploy.format import checksum
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import PRECISIONS, UNITS
+from vcdeploy.vocabulary import Vocabulary
 
 OURS = ("embedding", "layers.", "output.")  # prefixes of weight names (docs/design.md, section 2)
 SCALE = ".scale"
@@ -26,6 +29,12 @@ TYPES = {precision.onnx_type: precision for precision in PRECISIONS.values()}
 MOST_FIELDS = 100_000  # in a file, as far as it is parsed; a model of 100 layers has about 6,000
 MOST_DIMENSIONS = 8
 LONGEST_NAME = 200  # bytes
+
+# Of the metadata (docs/design.md, section 2).
+CONFIG_KEY, VOCAB_KEY = "vcdeploy.config", "vcdeploy.vocab"
+EXPORT_AGAIN = "export it again with `vcdeploy export`"
+LONGEST_CONFIG, LONGEST_VOCABULARY = 2**20, 2**24  # characters; parsed JSON takes many times its text
+LARGEST = 2**31 - 1  # of dim and layers
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,57 @@ def read(content: bytes) -> ModelFile:
         name: _with_scale(name, each, tensors) for name, each in tensors.items() if not name.endswith(SCALE)
     }
     return file
+
+
+def read_config(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
+    """The configuration of a model: unit, dim, layers, sharpness, epsilon, precision, kind, …"""
+    if CONFIG_KEY not in metadata or VOCAB_KEY not in metadata:
+        raise VcdeployError(
+            f"{name} is an ONNX file, but not a vcdeploy model: its metadata lacks {CONFIG_KEY} or {VOCAB_KEY}. "
+            "Run other models with ONNX Runtime directly."
+        )
+    _check_length(metadata, CONFIG_KEY, LONGEST_CONFIG, name)
+    _check_length(metadata, VOCAB_KEY, LONGEST_VOCABULARY, name)
+    try:
+        config = json.loads(metadata[CONFIG_KEY])
+        unit = UNITS.get(config["unit"])
+        sound = (
+            unit is not None
+            and unit.exports
+            and config.get("bias", False) in (False, unit.biased)
+            and all(type(config[key]) is int and 0 < config[key] <= LARGEST for key in ("dim", "layers"))
+        )
+        if not sound or not {"sharpness", "epsilon", "precision", "kind"} <= config.keys():
+            raise ValueError(f"{metadata[CONFIG_KEY][:200]}")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise VcdeployError(
+            f"the {CONFIG_KEY} of {name} is incomplete or invalid ({brief(error)}): {EXPORT_AGAIN}"
+        ) from error
+    return dict(config)
+
+
+def read_vocabulary(metadata: Mapping[str, str], config: Mapping[str, Any], name: str) -> Vocabulary:
+    """The vocabulary of a model; config: its configuration."""
+    try:
+        symbols = json.loads(metadata[VOCAB_KEY])
+        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+            raise ValueError("it is not a list of strings")
+        return Vocabulary(symbols, kind=config["kind"], buffer=config.get("buffer", 0))
+    except (TypeError, ValueError, RecursionError, VcdeployError) as error:
+        raise VcdeployError(f"the {VOCAB_KEY} of {name} is invalid ({brief(error)}): {EXPORT_AGAIN}") from error
+
+
+def _check_length(metadata: Mapping[str, str], key: str, most: int, name: str) -> None:
+    if len(metadata[key]) > most:
+        raise VcdeployError(
+            f"the {key} of {name} has {len(metadata[key]):,} characters, more than {most:,}: {EXPORT_AGAIN}"
+        )
+
+
+def brief(error: object) -> str:
+    """The beginning of an error's message, which may quote a file."""
+    said = str(error)
+    return said if len(said) <= 300 else f"{said[:300]}…"
 
 
 def _read_part(graph: Graph, tensors: dict[str, Stored], number: int, value: int | memoryview, fields: _Fields) -> None:

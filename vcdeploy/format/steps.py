@@ -241,11 +241,11 @@ epsilon = Constant(value_float=epsilon)
 """
     text += f"levels = Constant(value_int={LEVELS})\n{INT8}" if rounded else FLOAT
     text += SCHEDULER + (QUANTIZED if rounded else "") + MATRICES[unit]
-    given = {name: wire.Reference(name, name == LEVELS) for name in attributes}
+    of_step = FRACTION + (INPUT_RANGE if rounded else "") + MASK + step(unit, rounded) + "y = Identity(h)"
+    given: dict[str, Any] = {name: name for name in (*UNITS[unit].weights, "x", *state)}
+    given |= {name: wire.Reference(name, name == LEVELS) for name in attributes}
     before, body = Nodes(), Nodes("step_")
-    values = before.run(text, given | {name: name for name in UNITS[unit].weights})
-    text = FRACTION + (INPUT_RANGE if rounded else "") + MASK + step(unit, rounded) + "y = Identity(h)"
-    made = body.run(text, values | {name: name for name in ("x", *state)})
+    made = body.run(of_step, before.run(text, given))
     scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
     initial, final = [f"{row.upper()}0" for row in state], [row.upper() for row in state]
     before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=scan, num_scan_inputs=1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdeploy import extras
 from vcdeploy.errors import NoGpu, VcdeployError
-from vcdeploy.format.metadata import EXPORT_AGAIN
+from vcdeploy.format.reader import EXPORT_AGAIN
 from vcdeploy.gpu import cuda, plugin_files
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel, form_of, session_options
 

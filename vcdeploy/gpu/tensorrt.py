@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.gpu import cuda, plan, plugin_files
-from vcdeploy.runtime.limits import Check
-from vcdeploy.runtime.saved import Past
-from vcdeploy.runtime.session import RunSequences, Sequences
+from vcdeploy.runtime.backends import Check, Past, RunSequences, Sequences
 from vcdeploy.runtime.sources import CheckpointSource, Source
 from vcdeploy.spec import UNITS
 

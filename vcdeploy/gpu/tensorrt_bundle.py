@@ -27,7 +27,7 @@ from vcdeploy import extras
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.export.bundle import file_entry, write_bundle, write_manifest
 from vcdeploy.files import write_atomically
-from vcdeploy.format import metadata, reader
+from vcdeploy.format import reader
 from vcdeploy.gpu import cuda, plugin_files
 from vcdeploy.gpu.engine import Range, build_engine
 from vcdeploy.gpu.plan import GRAPH, MANIFEST, MODEL, PLAN, SECTION, TIMING, read_checked, read_manifest
@@ -87,7 +87,7 @@ def finish(
             section["ranges"][name], section["plan"] = list(given), None  # an engine for other ranges is stale
     content, graph = read_checked(folder, manifest, MODEL), read_checked(folder, manifest, GRAPH)
     properties = reader.read(content).metadata
-    config = metadata.read_config(properties, str(folder))
+    config = reader.read_config(properties, str(folder))
     outcome = Outcome()
     plugin = _plugin(folder, manifest, outcome, tell) if UNITS[config["unit"]].variable else None
     if find_spec("tensorrt") is None:
@@ -154,7 +154,7 @@ def _check(
     """Check the engine against PyTorch, if that is installed."""
     from vcdeploy.gpu.tensorrt import TensorRtModel
 
-    vocab = metadata.read_vocabulary(properties, config, str(folder))
+    vocab = reader.read_vocabulary(properties, config, str(folder))
     engine = TensorRtModel(content, folder, ranges, config, vocab)
     if find_spec("torch") is None:
         tell(f"the engine was not checked against PyTorch, which is not installed: {extras.install_command('torch')}")

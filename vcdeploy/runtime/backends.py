@@ -1,28 +1,35 @@
-"""The interface of a backend, and the registry used by load, doctor, the export check and bench.
+"""What a backend is: its interface, base classes, limits of a call, and the registry.
 
-A backend is a module with a function `start`, and a row in BACKENDS.
+A backend is a module with a function `start` and a row in BACKENDS, which load, doctor, the export check and bench use.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import numbers
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.errors import VcdeployError
+from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
 from vcdeploy.extras import install_command, require
-from vcdeploy.runtime.limits import Check
-from vcdeploy.runtime.session import Sequences
+from vcdeploy.runtime.sampling import MOST_HISTORY, Runnable, Sampling, draw
 from vcdeploy.spec import UNITS
 
 if TYPE_CHECKING:
     from vcdeploy.runtime.sources import Source
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+Drawn = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64], NDArray[np.int64]]
+Check = Callable[[], None]  # raises if the call must end
+
+AT_ONCE = 0.01  # seconds between two checks of a call with limits
 
 
 class Backend(Protocol):
@@ -46,7 +53,7 @@ class Interruptible:
     """Base class of backends that call `check` every few milliseconds; an exception that it raises ends the call.
 
     They also compute only the logits that are wanted: all, the last, or none. Other backends are checked between their
-    calls (runtime/limits.py).
+    calls.
     """
 
     def run(
@@ -58,6 +65,257 @@ class Interruptible:
         logits: str = "all",
     ) -> Arrays:
         raise NotImplementedError
+
+
+class Sequences(Protocol):
+    """The sequences of a session on one backend. A sampled token is read with the next call.
+
+    at_once: tokens to generate per call when streaming. logits [B, vocab] and m [B, layers] are written in place.
+    """
+
+    @property
+    def at_once(self) -> int: ...
+
+    @property
+    def logits(self) -> NDArray[Any] | None: ...
+
+    @property
+    def m(self) -> NDArray[Any] | None: ...
+
+    def step(self, tokens: object) -> bool:
+        """Read a token of each sequence and compute logits; False if `tokens` has no form this takes quickly."""
+
+    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
+        """Read tokens [T, B]; logits may be left as they are."""
+
+    def observe(self) -> None:
+        """Read what was sampled last, and compute the logits."""
+
+    def generate(
+        self,
+        uniforms: NDArray[np.float64],
+        sampling: Sequence[Sampling],
+        allowed: NDArray[np.bool_] | None = None,
+        check: Check | None = None,
+    ) -> Drawn:
+        """uniforms [length, B], allowed [B, vocab] -> tokens [length, B], m, log-probabilities, lengths [B]."""
+
+    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
+        """The state [S, B, D], m, and what each sequence read; None instead of zeros if nothing was read."""
+
+    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None: ...
+
+    def fork(self) -> Sequences: ...
+
+    def reset(self, rows: Sequence[int]) -> None: ...
+
+
+@dataclass
+class Past:
+    """What a sequence has read and generated.
+
+    Attributes:
+        read: Number of tokens, with those generated.
+        generated: How many of them were generated since the last one that was given.
+        drawn: How many were generated since the sequence began.
+        history: The last ones.
+    """
+
+    read: int = 0
+    generated: int = 0
+    drawn: int = 0
+    history: list[int] = field(default_factory=list)
+
+    def add(self, tokens: list[int]) -> None:
+        self.read += len(tokens)
+        self.history = (self.history + tokens)[-MOST_HISTORY:]
+
+    def newest(self) -> list[int]:
+        """What was generated since the last token that was given, as far as it is known."""
+        return self.history[max(0, len(self.history) - self.generated) :]
+
+
+class RunSequences:
+    """Sequences of a backend that has only `run`."""
+
+    at_once = 1
+
+    def __init__(self, model: Runnable, batch: int) -> None:
+        self._model = model
+        self._states: list[Any] = [None] * batch  # [S, 1, D] each
+        self._pasts = [Past() for _ in range(batch)]
+        self._pending: dict[int, int] = {}  # tokens that were sampled and not yet read
+        self.logits: NDArray[Any] | None = None
+        self.m: NDArray[Any] | None = None
+
+    def step(self, tokens: object) -> bool:
+        return False
+
+    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
+        self._read_pending(range(len(self._pasts)))
+        self._read(list(range(len(self._pasts))), tokens, check)
+        for past, column in zip(self._pasts, tokens.T.tolist(), strict=True):
+            past.add(column)
+            past.generated = 0
+
+    def observe(self) -> None:
+        self._read_pending(range(len(self._pasts)))
+
+    def generate(
+        self,
+        uniforms: NDArray[np.float64],
+        sampling: Sequence[Sampling],
+        allowed: NDArray[np.bool_] | None = None,
+        check: Check | None = None,
+    ) -> Drawn:
+        for n, past in enumerate(self._pasts):
+            if not past.read:
+                raise VcdeployError(f"sequence {n} has read nothing to go on from: feed it at least one token")
+        length, batch = uniforms.shape
+        tokens, log_probabilities = np.zeros((length, batch), np.int64), np.zeros((length, batch))
+        fractions = np.zeros((length, batch, 1))
+        lengths = np.zeros(batch, np.int64)
+        for t in range(length):
+            active = [n for n, past in enumerate(self._pasts) if not sampling[n].ends(past.newest())]
+            if check is not None:
+                check()
+            self._read_pending(active)
+            assert self.logits is not None and self.m is not None
+            for n in active:
+                mask = None if allowed is None else allowed[n]
+                past = self._pasts[n]
+                token = draw(self.logits[n], self.m[n], uniforms[t, n], sampling[n], past.history, mask)
+                self._pending[n] = token.id
+                past.add([token.id])
+                past.generated += 1
+                tokens[t, n], fractions[t, n], log_probabilities[t, n] = token
+                lengths[n] = t + 1
+        return tokens, fractions, log_probabilities, lengths
+
+    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
+        self.observe()
+        return self._state(), self.m, deepcopy(self._pasts)
+
+    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
+        self._states = [state[:, n : n + 1].copy() if past.read else None for n, past in enumerate(pasts)]
+        self._pasts, self._pending = list(pasts), {}
+        self._keep(range(len(pasts)), logits, m)
+
+    def fork(self) -> Sequences:
+        state, m, pasts = self.save()
+        other = type(self)(self._model, len(pasts))
+        if state is not None and m is not None and self.logits is not None:
+            other.restore(state, m, self.logits, pasts)
+        return other
+
+    def reset(self, rows: Sequence[int]) -> None:
+        for n in rows:
+            self._states[n], self._pasts[n] = None, Past()
+            self._pending.pop(n, None)
+            for each in (self.logits, self.m):
+                if each is not None:
+                    each[n] = 0
+
+    def _state(self) -> NDArray[Any] | None:
+        """The states of all, [S, B, D]; None if all are zero."""
+        known = next((each for each in self._states if each is not None), None)
+        if known is None:
+            return None
+        return np.concatenate([np.zeros_like(known) if each is None else each for each in self._states], axis=1)
+
+    def _read_pending(self, rows: Sequence[int]) -> None:
+        unread = [n for n in rows if n in self._pending]
+        if unread:
+            tokens = np.array([[self._pending[n] for n in unread]], np.int64)
+            self._read(unread, tokens, None, ahead=1)
+            for n in unread:
+                del self._pending[n]
+
+    def _read(self, rows: list[int], tokens: NDArray[np.int64], check: Check | None, ahead: int = 0) -> None:
+        """Run tokens [T, rows]; sequences at different places run apart. ahead: how many the past has of them."""
+        places: dict[int, list[int]] = {}
+        for i, n in enumerate(rows):
+            places.setdefault(self._pasts[n].read - ahead, []).append(i)
+        for place, columns in places.items():
+            mine, piece = [rows[i] for i in columns], np.ascontiguousarray(tokens[:, columns])
+            states = [self._states[n] for n in mine]
+            state = None if states[0] is None else np.concatenate(states, axis=1)
+            if check is None:
+                logits, state, m = self._model.run(piece, state, place)
+            else:
+                logits, state, m = run_in_pieces(self._model, piece, state, place, check)
+            for i, n in enumerate(mine):
+                self._states[n] = state[:, i : i + 1]
+            self._keep(mine, logits[-1], m[-1])
+
+    def _keep(self, rows: Sequence[int], logits: NDArray[Any], m: NDArray[Any]) -> None:
+        if self.logits is None or self.m is None:
+            batch = len(self._pasts)
+            self.logits = np.zeros((batch, logits.shape[-1]), logits.dtype)
+            self.m = np.zeros((batch, m.shape[-1]), m.dtype)
+        self.logits[rows], self.m[rows] = logits, m
+
+
+class PythonLoop:
+    """Base class of backends without sessions of their own: their sequences call `run` for each token."""
+
+    @property
+    def detail(self) -> str:
+        """The variant in use; empty by default."""
+        return ""
+
+    def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]:
+        raise NotImplementedError
+
+    def sequences(self, batch: int) -> Sequences:
+        return RunSequences(self, batch)
+
+
+class Event(Protocol):
+    """A threading.Event, or anything else with its is_set."""
+
+    def is_set(self) -> bool: ...
+
+
+def check_of(timeout: float | None, cancel: Event | None) -> Check | None:
+    """A check for a call that begins now; None if it has no limit."""
+    if timeout is None and cancel is None:
+        return None
+    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
+        raise VcdeployError(f"timeout must be above 0 seconds, or None for no limit, not {timeout!r}")
+    if cancel is not None and not hasattr(cancel, "is_set"):
+        raise VcdeployError(f"cancel must be a threading.Event, or have its is_set, not {type(cancel).__name__}")
+    end = None if timeout is None else time.monotonic() + timeout
+
+    def check() -> None:
+        if cancel is not None and cancel.is_set():
+            raise Cancelled("the call was cancelled: its event `cancel` is set")
+        if end is not None and time.monotonic() > end:
+            raise TimedOut(
+                f"the call took longer than its timeout of {timeout:g} s: pass a larger one, or fewer tokens"
+            )
+
+    return check
+
+
+def run_in_pieces(
+    model: Runnable, tokens: NDArray[np.int64], state: Any, position: int, check: Check
+) -> tuple[Any, Any, Any]:
+    """What model.run returns, from as many steps at once as take about 10 ms, with a check before each piece."""
+    logits, fractions, count, start = [], [], 1, 0
+    while start < len(tokens):
+        check()
+        begin = time.monotonic()
+        piece = tokens[start : start + count]
+        each, state, m = model.run(piece, state, position + start)
+        logits.append(each)
+        fractions.append(m)
+        start += len(piece)
+        if time.monotonic() - begin < AT_ONCE / 2:
+            count *= 2
+        elif time.monotonic() - begin > AT_ONCE:
+            count = max(1, count // 2)
+    return np.concatenate(logits), state, np.concatenate(fractions)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vcdeploy.errors import BadValue, Cancelled, TimedOut, VcdeployError
-from vcdeploy.runtime.backends import BACKENDS, CHOICES, Arrays, Backend, Interruptible, choose
-from vcdeploy.runtime.limits import Check, Event, check_of, run_in_pieces
+from vcdeploy.runtime.backends import (
+    BACKENDS,
+    CHOICES,
+    Arrays,
+    Backend,
+    Check,
+    Event,
+    Interruptible,
+    check_of,
+    choose,
+    run_in_pieces,
+)
 from vcdeploy.runtime.sampling import Allowed, Sampling, Token, without_stop
-from vcdeploy.runtime.saved import Layout, model_digest
-from vcdeploy.runtime.session import MOST_SEQUENCES, Session, array_of, check_ids, generate_pieces, settled
+from vcdeploy.runtime.session import (
+    MOST_SEQUENCES,
+    Layout,
+    Session,
+    array_of,
+    check_ids,
+    generate_pieces,
+    model_digest,
+    settled,
+)
 from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import MOST_THREADS, PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary

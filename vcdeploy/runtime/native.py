@@ -16,11 +16,8 @@ from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.dense import joined_bias, own_weights
 from vcdeploy.format.reader import Stored
-from vcdeploy.runtime.backends import Interruptible
-from vcdeploy.runtime.limits import Check
+from vcdeploy.runtime.backends import Check, Drawn, Interruptible, Past
 from vcdeploy.runtime.sampling import Sampling
-from vcdeploy.runtime.saved import Past
-from vcdeploy.runtime.session import Drawn
 from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
 
@@ -41,7 +38,9 @@ def _array(weight: ArrayLike | Stored) -> Any:
     if not isinstance(weight, Stored):
         return np.require(np.asarray(weight), np.float32, ["C", "A"])
     if weight.values.ndim != 2:
-        return np.ascontiguousarray(weight.wide())
+        if weight.precision != "f32":
+            raise TypeError(f"a vector is stored in {weight.precision}, not in f32")
+        return np.require(weight.values, np.float32, ["C", "A"])
     scale = None if weight.scale is None else np.require(weight.scale.reshape(-1), requirements=["C", "A"])
     return weight.values.view(np.uint8), weight.precision, scale
 

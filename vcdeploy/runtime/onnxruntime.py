@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format.metadata import EXPORT_AGAIN, read_config, read_vocabulary
-from vcdeploy.runtime.session import PythonLoop
+from vcdeploy.format.reader import EXPORT_AGAIN, read_config, read_vocabulary
+from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.spec import DENSE_UNITS, UNITS
 
 if TYPE_CHECKING:

@@ -1,11 +1,15 @@
-"""Sessions: sequences that are read and generated token by token, on every backend."""
+"""Sessions: sequences that are read and generated token by token, on every backend, and their bytes when saved.
+
+A saved session is a header, what each sequence read, and the arrays, with a checksum of everything.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
-from collections.abc import Iterator, Sequence
-from copy import deepcopy
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
@@ -13,195 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from vcdeploy.errors import BadValue, VcdeployError
-from vcdeploy.runtime import saved
-from vcdeploy.runtime.limits import Check, Event, check_of, run_in_pieces
-from vcdeploy.runtime.sampling import Allowed, Draws, Runnable, Sampling, Token, draw
-from vcdeploy.runtime.saved import Layout, Past
+from vcdeploy.runtime.backends import Check, Drawn, Event, Past, Sequences, check_of
+from vcdeploy.runtime.sampling import MOST_HISTORY, Allowed, Draws, Sampling, Token
 from vcdeploy.vocabulary import Vocabulary
 
 MOST_SEQUENCES = 2**16  # of a session
 MOST_TOKENS = 2**22  # of one call of generate, which keeps them all in memory
 
-Drawn = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64], NDArray[np.int64]]
-
-
-class Sequences(Protocol):
-    """The sequences of a session on one backend. A sampled token is read with the next call.
-
-    at_once: tokens to generate per call when streaming. logits [B, vocab] and m [B, layers] are written in place.
-    """
-
-    @property
-    def at_once(self) -> int: ...
-
-    @property
-    def logits(self) -> NDArray[Any] | None: ...
-
-    @property
-    def m(self) -> NDArray[Any] | None: ...
-
-    def step(self, tokens: object) -> bool:
-        """Read a token of each sequence and compute logits; False if `tokens` has no form this takes quickly."""
-
-    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
-        """Read tokens [T, B]; logits may be left as they are."""
-
-    def observe(self) -> None:
-        """Read what was sampled last, and compute the logits."""
-
-    def generate(
-        self,
-        uniforms: NDArray[np.float64],
-        sampling: Sequence[Sampling],
-        allowed: NDArray[np.bool_] | None = None,
-        check: Check | None = None,
-    ) -> Drawn:
-        """uniforms [length, B], allowed [B, vocab] -> tokens [length, B], m, log-probabilities, lengths [B]."""
-
-    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
-        """The state [S, B, D], m, and what each sequence read; None instead of zeros if nothing was read."""
-
-    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None: ...
-
-    def fork(self) -> Sequences: ...
-
-    def reset(self, rows: Sequence[int]) -> None: ...
-
-
-class RunSequences:
-    """Sequences of a backend that has only `run`."""
-
-    at_once = 1
-
-    def __init__(self, model: Runnable, batch: int) -> None:
-        self._model = model
-        self._states: list[Any] = [None] * batch  # [S, 1, D] each
-        self._pasts = [Past() for _ in range(batch)]
-        self._pending: dict[int, int] = {}  # tokens that were sampled and not yet read
-        self.logits: NDArray[Any] | None = None
-        self.m: NDArray[Any] | None = None
-
-    def step(self, tokens: object) -> bool:
-        return False
-
-    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
-        self._read_pending(range(len(self._pasts)))
-        self._read(list(range(len(self._pasts))), tokens, check)
-        for past, column in zip(self._pasts, tokens.T.tolist(), strict=True):
-            past.add(column)
-            past.generated = 0
-
-    def observe(self) -> None:
-        self._read_pending(range(len(self._pasts)))
-
-    def generate(
-        self,
-        uniforms: NDArray[np.float64],
-        sampling: Sequence[Sampling],
-        allowed: NDArray[np.bool_] | None = None,
-        check: Check | None = None,
-    ) -> Drawn:
-        for n, past in enumerate(self._pasts):
-            if not past.read:
-                raise VcdeployError(f"sequence {n} has read nothing to go on from: feed it at least one token")
-        length, batch = uniforms.shape
-        tokens, log_probabilities = np.zeros((length, batch), np.int64), np.zeros((length, batch))
-        fractions = np.zeros((length, batch, 1))
-        lengths = np.zeros(batch, np.int64)
-        for t in range(length):
-            active = [n for n, past in enumerate(self._pasts) if not sampling[n].ends(past.newest())]
-            if check is not None:
-                check()
-            self._read_pending(active)
-            assert self.logits is not None and self.m is not None
-            for n in active:
-                mask = None if allowed is None else allowed[n]
-                past = self._pasts[n]
-                token = draw(self.logits[n], self.m[n], uniforms[t, n], sampling[n], past.history, mask)
-                self._pending[n] = token.id
-                past.add([token.id])
-                past.generated += 1
-                tokens[t, n], fractions[t, n], log_probabilities[t, n] = token
-                lengths[n] = t + 1
-        return tokens, fractions, log_probabilities, lengths
-
-    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
-        self.observe()
-        return self._state(), self.m, deepcopy(self._pasts)
-
-    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
-        self._states = [state[:, n : n + 1].copy() if past.read else None for n, past in enumerate(pasts)]
-        self._pasts, self._pending = list(pasts), {}
-        self._keep(range(len(pasts)), logits, m)
-
-    def fork(self) -> Sequences:
-        state, m, pasts = self.save()
-        other = type(self)(self._model, len(pasts))
-        if state is not None and m is not None and self.logits is not None:
-            other.restore(state, m, self.logits, pasts)
-        return other
-
-    def reset(self, rows: Sequence[int]) -> None:
-        for n in rows:
-            self._states[n], self._pasts[n] = None, Past()
-            self._pending.pop(n, None)
-            for each in (self.logits, self.m):
-                if each is not None:
-                    each[n] = 0
-
-    def _state(self) -> NDArray[Any] | None:
-        """The states of all, [S, B, D]; None if all are zero."""
-        known = next((each for each in self._states if each is not None), None)
-        if known is None:
-            return None
-        return np.concatenate([np.zeros_like(known) if each is None else each for each in self._states], axis=1)
-
-    def _read_pending(self, rows: Sequence[int]) -> None:
-        unread = [n for n in rows if n in self._pending]
-        if unread:
-            tokens = np.array([[self._pending[n] for n in unread]], np.int64)
-            self._read(unread, tokens, None, ahead=1)
-            for n in unread:
-                del self._pending[n]
-
-    def _read(self, rows: list[int], tokens: NDArray[np.int64], check: Check | None, ahead: int = 0) -> None:
-        """Run tokens [T, rows]; sequences at different places run apart. ahead: how many the past has of them."""
-        places: dict[int, list[int]] = {}
-        for i, n in enumerate(rows):
-            places.setdefault(self._pasts[n].read - ahead, []).append(i)
-        for place, columns in places.items():
-            mine, piece = [rows[i] for i in columns], np.ascontiguousarray(tokens[:, columns])
-            states = [self._states[n] for n in mine]
-            state = None if states[0] is None else np.concatenate(states, axis=1)
-            if check is None:
-                logits, state, m = self._model.run(piece, state, place)
-            else:
-                logits, state, m = run_in_pieces(self._model, piece, state, place, check)
-            for i, n in enumerate(mine):
-                self._states[n] = state[:, i : i + 1]
-            self._keep(mine, logits[-1], m[-1])
-
-    def _keep(self, rows: Sequence[int], logits: NDArray[Any], m: NDArray[Any]) -> None:
-        if self.logits is None or self.m is None:
-            batch = len(self._pasts)
-            self.logits = np.zeros((batch, logits.shape[-1]), logits.dtype)
-            self.m = np.zeros((batch, m.shape[-1]), m.dtype)
-        self.logits[rows], self.m[rows] = logits, m
-
-
-class PythonLoop:
-    """Base class of backends without sessions of their own: their sequences call `run` for each token."""
-
-    @property
-    def detail(self) -> str:
-        """The variant in use; empty by default."""
-        return ""
-
-    def run(self, tokens: NDArray[np.int64], state: Any = None, position: int = 0) -> tuple[Any, Any, Any]:
-        raise NotImplementedError
-
-    def sequences(self, batch: int) -> Sequences:
-        return RunSequences(self, batch)
+MAGIC = b"vcdeploy session 1\n"  # of a saved session
+DIGEST = 32
 
 
 class Generating(Protocol):
@@ -276,7 +100,7 @@ def settled(sampling: Sampling | None, options: dict[str, Any], vocab: Vocabular
     if not isinstance(sampling, Sampling | None):
         raise BadValue(f"sampling must be a vcdeploy.Sampling, not {sampling!r:.100}")
     try:
-        sampling = replace(sampling or Sampling(), **options)
+        sampling = replace(sampling or Sampling(), **options) if options or not sampling else sampling
     except TypeError as error:
         raise VcdeployError(f"the sampling options are invalid ({error}); see vcdeploy.Sampling") from error
     if not sampling.stop:
@@ -439,11 +263,11 @@ class Session:
             past.drawn = drawn
         arrays = {"state": state, "m": m, "logits": logits}
         filled = {name: self._layout.zeros(name) if each is None else each for name, each in arrays.items()}
-        return saved.pack(self._layout, filled, pasts)
+        return pack(self._layout, filled, pasts)
 
     def restore(self, content: bytes) -> None:
         """Go on from what `save` returned, in a session of as many sequences of the same model."""
-        arrays, pasts = saved.unpack(content, self._layout)
+        arrays, pasts = unpack(content, self._layout)
         self._sequences.restore(arrays["state"], arrays["m"], arrays["logits"], pasts)
         self._draws = Draws([past.drawn for past in pasts])
         self._logits = self._kept_logits()
@@ -451,3 +275,84 @@ class Session:
     def _kept_logits(self) -> NDArray[Any] | None:
         logits = self._sequences.logits
         return None if logits is None else _read_only(logits)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The model and the sizes of a session. model: of model_digest."""
+
+    model: str
+    batch: int
+    state_rows: int
+    dim: int
+    layers: int
+    vocab: int
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {
+            "state": (self.state_rows, self.batch, self.dim),
+            "m": (self.batch, self.layers),
+            "logits": (self.batch, self.vocab),
+        }
+
+    def zeros(self, name: str) -> NDArray[np.float32]:
+        return np.zeros(self.shapes[name], np.float32)
+
+
+def model_digest(config: Mapping[str, Any], symbols: Sequence[str]) -> str:
+    """Identifies a model by its unit, sizes, mask and vocabulary, but not by its weights: those differ by precision."""
+    described = {name: config.get(name) for name in ("unit", "dim", "layers", "sharpness", "epsilon", "kind", "buffer")}
+    return hashlib.sha256(json.dumps([described, list(symbols)], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def pack(layout: Layout, arrays: Mapping[str, NDArray[Any]], pasts: Sequence[Past]) -> bytes:
+    counts = [[past.read, past.generated, past.drawn, len(past.history)] for past in pasts]
+    header = json.dumps({"model": layout.model, "batch": layout.batch, "counts": counts}).encode()
+    histories = [np.array(past.history, "<i8").tobytes() for past in pasts]
+    values = [np.ascontiguousarray(arrays[name], "<f4").tobytes() for name in layout.shapes]
+    content = b"".join([len(header).to_bytes(8, "little"), header, *histories, *values])
+    return MAGIC + hashlib.sha256(content).digest() + content
+
+
+def unpack(content: bytes, layout: Layout) -> tuple[dict[str, NDArray[np.float32]], list[Past]]:
+    """Raises VcdeployError unless this was packed for the same layout."""
+    if not isinstance(content, (bytes, bytearray, memoryview)) or not bytes(content[: len(MAGIC)]) == MAGIC:
+        raise VcdeployError("this is no saved session of this version: restore takes what Session.save returned")
+    digest, body = bytes(content[len(MAGIC) :][:DIGEST]), bytes(content[len(MAGIC) + DIGEST :])
+    if hashlib.sha256(body).digest() != digest:
+        raise VcdeployError("the saved session is damaged: its checksum is wrong")
+    try:
+        size = int.from_bytes(body[:8], "little")
+        header = json.loads(body[8 : 8 + size])
+        model, batch, counts = header["model"], header["batch"], np.array(header["counts"], np.int64).tolist()
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise VcdeployError(f"the saved session can't be read: {error}") from error
+    if model != layout.model:
+        raise VcdeployError("the session was saved with another model: restore it with the model it comes from")
+    if batch != layout.batch:
+        raise VcdeployError(
+            f"the session was saved with {batch} sequences, but this one has {layout.batch}: use model.session({batch})"
+        )
+    return _parts(body[8 + size :], layout, counts)
+
+
+def _parts(body: bytes, layout: Layout, counts: Any) -> tuple[dict[str, NDArray[np.float32]], list[Past]]:
+    pasts, at = [], 0
+    fits = isinstance(counts, list) and len(counts) == layout.batch
+    fits = fits and all(isinstance(row, list) and len(row) == 4 and min(row) >= 0 for row in counts)
+    fits = fits and all(row[3] == min(row[0], MOST_HISTORY) and row[1] <= row[0] >= row[2] for row in counts)
+    sizes = {name: int(np.prod(shape)) for name, shape in layout.shapes.items()}
+    if not fits or len(body) != sum(row[3] for row in counts) * 8 + sum(sizes.values()) * 4:
+        raise VcdeployError("the saved session can't be read: its parts don't match its model")
+    for read, generated, drawn, length in counts:
+        history = np.frombuffer(body, "<i8", length, at)
+        at += history.nbytes
+        if length and not (history.min() >= 0 and history.max() < layout.vocab):
+            raise VcdeployError("the saved session can't be read: a token is outside the vocabulary")
+        pasts.append(Past(read, generated, drawn, history.tolist()))
+    arrays = {}
+    for name, shape in layout.shapes.items():
+        arrays[name] = np.frombuffer(body, "<f4", sizes[name], at).reshape(shape).astype(np.float32)
+        at += arrays[name].nbytes
+    return arrays, pasts

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.extras import require
-from vcdeploy.format import metadata, reader, structure
+from vcdeploy.format import reader, structure
 from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
 from vcdeploy.zoo import model_file, names
@@ -162,15 +162,15 @@ class OnnxSource:
             raise VcdeployError(f"cannot read {file}: {error.strerror or error}") from error
         except Exception as error:  # from NumPy, onnx or its parser
             raise VcdeployError(
-                f"{file} is not a complete ONNX file ({metadata.brief(error)}): {metadata.EXPORT_AGAIN}"
+                f"{file} is not a complete ONNX file ({reader.brief(error)}): {reader.EXPORT_AGAIN}"
             ) from error
-        self.config = metadata.read_config(self._read.metadata, str(file))
-        self.vocab = metadata.read_vocabulary(self._read.metadata, self.config, str(file))
+        self.config = reader.read_config(self._read.metadata, str(file))
+        self.vocab = reader.read_vocabulary(self._read.metadata, self.config, str(file))
         _check_description(self.config, file)
         if not self._read.sealed:
             warnings.warn(
                 f"{file} has no checksum, so damage to it can't be detected: it was edited, or written by vcdeploy 0.2 "
-                f"or earlier; {metadata.EXPORT_AGAIN} to add one",
+                f"or earlier; {reader.EXPORT_AGAIN} to add one",
                 stacklevel=2,
             )
 
@@ -181,7 +181,7 @@ class OnnxSource:
             raise VcdeployError(
                 f"the graph of {self.file} is not the one that vcdeploy writes for its description ({difference}), so "
                 "its weights alone do not define it: run it as it is with the onnxruntime backend, or "
-                f"{metadata.EXPORT_AGAIN}"
+                f"{reader.EXPORT_AGAIN}"
             )
         return self._read.weights
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from vcdeploy.runtime import int8
-from vcdeploy.runtime.session import PythonLoop
+from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 

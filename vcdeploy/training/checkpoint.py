@@ -23,7 +23,7 @@ from torch import Tensor
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically, write_privately
 from vcdeploy.format import checksum
-from vcdeploy.format.metadata import CONFIG_KEY, VOCAB_KEY, brief
+from vcdeploy.format.reader import CONFIG_KEY, VOCAB_KEY, brief
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 

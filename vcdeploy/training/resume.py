@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format.metadata import brief
+from vcdeploy.format.reader import brief
 from vcdeploy.spec import UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.training.config import TrainConfig
