@@ -79,20 +79,20 @@ def test_a_run_resumes_from_its_state(precision: str) -> None:
     "settings", [{}, {"temperature": 0.0}, {"temperature": 1.2, "top_k": 5, "top_p": 0.9, "seed": 7}]
 )
 def test_generate_is_that_of_every_backend(unit: str, settings: dict[str, Any]) -> None:
-    """Generates 70 symbols, which take three native calls."""
+    """Generates 150 symbols, which take three native calls."""
     checkpoint, reference = trained(unit)
     model = native(checkpoint)
     prime = np.array([3, 1, 4, 1, 5])
-    pieces = list(generate_pieces(model.sequences(1), prime, 70, Sampling(**settings)))
-    assert [len(piece) for piece in pieces] == [32, 32, 6]
+    pieces = list(generate_pieces(model.sequences(1), prime, 150, Sampling(**settings)))
+    assert [len(piece) for piece in pieces] == [64, 64, 22]
     made = list(chain.from_iterable(pieces))
 
     def tokens(sequences: Sequences, length: int) -> list[Token]:
         return list(chain.from_iterable(generate_pieces(sequences, prime, length, Sampling(**settings))))
 
-    assert tokens(RunSequences(model, 1), 70) == made
-    assert [token.id for token in tokens(reference.sequences(1), 70)] == [token.id for token in made]
-    assert tokens(model.sequences(1), 33) == made[:33]
+    assert tokens(RunSequences(model, 1), 150) == made
+    assert [token.id for token in tokens(reference.sequences(1), 150)] == [token.id for token in made]
+    assert tokens(model.sequences(1), 65) == made[:65]
     assert tokens(model.sequences(1), 0) == []
 
 

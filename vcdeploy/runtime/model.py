@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,8 @@ class Model:
         Examples:
             >>> ids = model.generate(model.vocab.encode("The "), 100, temperature=0.5, seed=3)
         """
-        tokens = self.stream(prime, length, sampling, allowed=allowed, timeout=timeout, cancel=cancel, **options)
-        return (token.id for token in tokens)
+        pieces = self.pieces(prime, length, sampling, allowed=allowed, timeout=timeout, cancel=cancel, **options)
+        return chain.from_iterable(map(attrgetter("id"), piece) for piece in pieces)
 
     def stream(
         self,

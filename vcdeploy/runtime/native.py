@@ -166,7 +166,7 @@ def _check_first(check: Check | None) -> None:
 class NativeSequences:
     """The sequences of a session, with their states in native code."""
 
-    at_once = 32  # few enough for smooth streaming
+    at_once = 64  # few enough for smooth streaming
 
     def __init__(self, session: _native.Session) -> None:
         self._session = session

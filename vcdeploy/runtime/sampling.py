@@ -123,9 +123,10 @@ def _choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
     if sampling.temperature == 0:
         return int(np.argmax(logits))
     most = float(logits.max())
-    if not math.isfinite(most / sampling.temperature):
+    scale = 1 / sampling.temperature
+    if not math.isfinite(most * scale):
         raise VcdeployError(f"a temperature of {sampling.temperature} is too small to divide by; use 0")
-    p, total = _exponentials(logits.astype(np.float64), sampling.temperature, most)
+    p, total = _exponentials(logits.astype(np.float64), scale, most)
     order = np.argsort(-p, kind="stable")
     cumulative = np.cumsum(p[order])
     if 0 < sampling.top_k < len(p) or sampling.top_p < 1 or sampling.min_p > 0:
@@ -138,9 +139,9 @@ def _choose(logits: NDArray[Any], uniform: float, sampling: Sampling) -> int:
     return int(order[place])
 
 
-def _exponentials(logits: NDArray[np.float64], temperature: float, most: float) -> tuple[NDArray[np.float64], float]:
-    """e^((logit - most) / temperature), bit for bit as plugins/cpu/kernels/softmax.h computes it, and their sum."""
-    x = np.maximum(logits / temperature - most / temperature, -700.0)
+def _exponentials(logits: NDArray[np.float64], scale: float, most: float) -> tuple[NDArray[np.float64], float]:
+    """e^(logit · scale - most · scale), bit for bit as plugins/cpu/kernels/softmax.h computes it, and their sum."""
+    x = np.maximum(logits * scale - most * scale, -700.0)
     shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 · 2^52: the low bits of the sum are n
     n = shifted - 6755399441055744.0
     r = x - n * 6.93145751953125e-1  # ln 2 in two parts
@@ -201,7 +202,10 @@ class Draws:
 
     def take(self, seeds: Sequence[int], length: int) -> NDArray[np.float64]:
         """The next numbers, [length, B], between 0 and 1; `used` says how many of them were."""
-        return np.stack([self._of(n, seed, length) for n, seed in enumerate(seeds)], axis=1)
+        numbers = np.empty((length, len(seeds)))
+        for n, seed in enumerate(seeds):
+            numbers[:, n] = self._of(n, seed, length)
+        return numbers
 
     def used(self, lengths: Sequence[int]) -> None:
         self.counts = [count + length for count, length in zip(self.counts, lengths, strict=True)]

@@ -126,10 +126,11 @@ int Sampler::choose(const Sampling& sampling, const float* logits, int count, fl
     if (!std::isfinite(most))
         throw std::domain_error("the repetition penalty makes a logit infinite: use one nearer to 1");
     if (sampling.temperature == 0) return static_cast<int>(std::find(logits, logits + count, most) - logits);
-    if (!std::isfinite(most / sampling.temperature))
+    const double scale = 1 / sampling.temperature;
+    if (!std::isfinite(most * scale))
         throw std::domain_error("a temperature of " + std::to_string(sampling.temperature) +
                                 " is too small to divide by; use 0 for the most likely symbol");
-    const double sum = kernels_.exponentials(logits, count, sampling.temperature, most, p_.data());
+    const double sum = kernels_.exponentials(logits, count, scale, most, p_.data());
     sorted_ = 0;
     band_ = 2;  // the largest p is 1
     // The symbols that top-k, top-p and min-p keep, all of them from the most likely down: their number and their sum.

@@ -6,18 +6,11 @@
 
 #include "kernels/table.h"
 #include "simd/exponential.h"
+#include "simd/joined.h"
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
 constexpr int kLogits = 16;
-
-// Adds up kLogits partial results in a fixed order.
-template <class T, class Join>
-static inline T joined(T (&part)[kLogits], Join join) {
-    for (int width = kLogits / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i) part[i] = join(part[i], part[i + width]);
-    return part[0];
-}
 
 // The largest of n values; NaN if one is NaN or infinite.
 static float highest(const float* values, int n) {
@@ -31,23 +24,22 @@ static float highest(const float* values, int n) {
     for (int i = 0; i < whole; i += kLogits)
         for (int lane = 0; lane < kLogits; ++lane) add(i + lane, lane);
     for (int i = whole; i < n; ++i) add(i, i - whole);
-    const float finite = joined(bad, [](float a, float b) { return a + b; });
-    return joined(most, [](float a, float b) { return b > a ? b : a; }) + finite;
+    return joined<kLogits>(most, [](float a, float b) { return b > a ? b : a; }) + added_up<kLogits>(bad);
 }
 
-// p_i = e^(logit_i / temperature - most / temperature); returns their sum.
-static double exponentials(const float* logits, int n, double temperature, double most, double* p) {
+// p_i = e^(logit_i · scale - most · scale); returns their sum. scale: 1 / temperature, since a division takes longer.
+static double exponentials(const float* logits, int n, double scale, double most, double* p) {
     double sum[kLogits] = {};
-    const double top = most / temperature;
+    const double top = most * scale;
     const auto add = [&](int i, int lane) {
-        p[i] = exponential(static_cast<double>(logits[i]) / temperature - top);
+        p[i] = exponential(static_cast<double>(logits[i]) * scale - top);
         sum[lane] += p[i];
     };
     const int whole = n / kLogits * kLogits;
     for (int i = 0; i < whole; i += kLogits)
         for (int lane = 0; lane < kLogits; ++lane) add(i + lane, lane);
     for (int i = whole; i < n; ++i) add(i, i - whole);
-    return joined(sum, [](double a, double b) { return a + b; });
+    return added_up<kLogits>(sum);
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA

@@ -149,7 +149,7 @@ struct Kernels {
     // For sampling, from n logits: the largest, NaN if one is not finite; and p_i = e^((logit_i - most) / temperature)
     // with their sum, the same bits from every table.
     float (*highest)(const float* logits, int n);
-    double (*exponentials)(const float* logits, int n, double temperature, double most, double* p);
+    double (*exponentials)(const float* logits, int n, double scale, double most, double* p);
 
     // Σ values, in any order, as fast as memory delivers them.
     float (*sum)(const float* values, std::size_t count);

@@ -3,6 +3,8 @@
 // Included after simd/simd.h.
 #pragma once
 
+#include "simd/joined.h"
+
 namespace vcdeploy::VCDEPLOY_ISA {
 
 // The same as add_products of floats (simd/avx.h, simd/portable.h).
@@ -19,9 +21,7 @@ static double dot(const T* a, const T* b, int n) {
     const int whole = n & ~15;
     add_products(a, b, whole, sum);
     for (int i = whole; i < n; ++i) sum[i - whole] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    for (int width = 8; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i) sum[i] += sum[i + width];
-    return sum[0];
+    return added_up<16>(sum);
 }
 
 }  // namespace vcdeploy::VCDEPLOY_ISA
