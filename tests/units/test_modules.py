@@ -180,10 +180,13 @@ def test_a_new_scheduler_gives_every_step_the_initial_m(initial_m: float) -> Non
     ("shape", "state"),
     [((3, 2, 7), None), ((0, 2, 8), None), ((2, 8), None), ((3, 2, 8), (1, 3, 8)), ((3, 2, 8), (2, 2, 8))],
 )
-def test_wrong_shapes_are_named(shape: tuple[int, ...], state: tuple[int, ...] | None) -> None:
+@pytest.mark.parametrize("unit", [VCGRU, GRU])
+def test_wrong_shapes_are_named(
+    unit: type[VCGRU | GRU], shape: tuple[int, ...], state: tuple[int, ...] | None
+) -> None:
     given = None if state is None else torch.zeros(state)
     with pytest.raises(ValueError, match=r"takes (x|a state) of shape \[.*8\]"):
-        VCGRU(8)(torch.zeros(shape), given)
+        unit(8)(torch.zeros(shape), given)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +196,33 @@ def test_wrong_shapes_are_named(shape: tuple[int, ...], state: tuple[int, ...] |
 def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         VCRNN(**{"dim": 4, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"dim": 0}, {"layers": 0}])
+def test_wrong_sizes_of_a_baseline_are_named(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        RNN(**{"dim": 4, **wrong})
+
+
+@pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRUResetFirst, LSTM])
+def test_autocast_computes_in_full_precision(unit: type[VCGRU | GRU]) -> None:
+    """Half precision from a layer below is widened, also in the backward pass."""
+    torch.manual_seed(0)
+    below, module = torch.nn.Linear(8, 8), unit(8, layers=2)
+    x = torch.randn(5, 3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = below(x)
+        y, state, _ = module(narrow)
+    assert narrow.dtype is torch.bfloat16 and y.dtype is state.dtype is torch.float32
+    y.sum().backward()
+    made = {name: each.grad.clone() for name, each in module.named_parameters()}
+    module.zero_grad()
+    expected, _, _ = module(narrow.detach().float())
+    expected.sum().backward()
+    torch.testing.assert_close(y, expected, rtol=0, atol=0)
+    for name, each in module.named_parameters():
+        torch.testing.assert_close(made[name], each.grad, rtol=0, atol=0)
+    assert below.weight.grad is not None
 
 
 def test_unknown_unit_lists_the_known() -> None:

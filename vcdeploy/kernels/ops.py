@@ -238,6 +238,8 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     LIBRARY.impl(spec.function, run, "Autograd")
     torch.library.register_fake(f"vcdeploy::{spec.function}", run, lib=LIBRARY)
     torch.library.register_vmap(f"vcdeploy::{spec.function}", mapped, lib=LIBRARY)
+    for device in ("cpu", "cuda"):  # half precision would shift m, which is multiplied by D
+        torch.library.register_autocast(f"vcdeploy::{spec.function}", device, torch.float32, lib=LIBRARY)
     op: torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]] = getattr(torch.ops.vcdeploy, spec.function)
     return op
 

@@ -18,7 +18,7 @@ from vcdeploy import kernels
 from vcdeploy.format.dense import joined_bias
 from vcdeploy.reference import cells
 from vcdeploy.spec import UNITS, Unit
-from vcdeploy.units.variable import refuse_positional
+from vcdeploy.units.variable import check_size, initial_state, refuse_positional
 
 
 class DenseUnit(nn.Module):
@@ -31,6 +31,7 @@ class DenseUnit(nn.Module):
     def __init__(self, dim: int, *others: NoReturn, layers: int = 1, dropout: float = 0.0, bias: bool = False) -> None:
         super().__init__()
         refuse_positional(type(self).__name__, dim, others)
+        check_size(dim, layers)
         if bias and not self.spec.biased:
             raise ValueError(f"{self.spec.name} has no biases")
         self.dim, self.bias = dim, bias
@@ -38,9 +39,7 @@ class DenseUnit(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        rows = self.spec.state_rows
-        if state is None:
-            state = x.new_zeros(len(self.layers) * rows, x.shape[1], self.dim)
+        rows, state = self.spec.state_rows, initial_state(self, x, state)
         states: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             before = state[index * rows : (index + 1) * rows]

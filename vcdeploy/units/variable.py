@@ -64,6 +64,24 @@ def refuse_positional(unit: str, dim: object, others: tuple[object, ...]) -> Non
         )
 
 
+def check_size(dim: int, layers: int) -> None:
+    if dim < 1 or layers < 1:
+        raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
+
+
+def initial_state(unit: Any, x: Tensor, state: Tensor | None) -> Tensor:
+    """The state [S, B, D] a unit starts from: zeros by default. Raises if x or the state has the wrong shape."""
+    name = type(unit).__name__
+    if x.dim() != 3 or x.shape[0] == 0 or x.shape[2] != unit.dim:
+        raise ValueError(f"{name} takes x of shape [T, B, {unit.dim}] with T > 0, not {list(x.shape)}")
+    shape = (len(unit.layers) * unit.spec.state_rows, x.shape[1], unit.dim)
+    if state is None:
+        return x.new_zeros(shape)
+    if state.shape != shape:
+        raise ValueError(f"{name} takes a state of shape {list(shape)}, not {list(state.shape)}")
+    return state
+
+
 def _check_mask(sharpness: float, epsilon: float) -> None:
     if not 0 < sharpness < math.inf or not 0 < epsilon < 0.5:
         raise ValueError(f"sharpness must be above 0 ({sharpness}), epsilon between 0 and 0.5 ({epsilon})")
@@ -100,8 +118,7 @@ class VariableUnit(nn.Module):
     ) -> None:
         super().__init__()
         refuse_positional(type(self).__name__, dim, others)
-        if dim < 1 or layers < 1:
-            raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
+        check_size(dim, layers)
         _check_mask(sharpness, epsilon)
         if not 0 < initial_m < 1:
             raise ValueError(f"initial_m must be between 0 and 1, not {initial_m}")
@@ -120,17 +137,7 @@ class VariableUnit(nn.Module):
         Returns:
             Outputs [T, B, D], state [S, B, D] and m [T, B, layers].
         """
-        if x.dim() != 3 or x.shape[0] == 0 or x.shape[2] != self.dim:
-            raise ValueError(
-                f"{type(self).__name__} takes x of shape [T, B, {self.dim}] with T > 0, not {list(x.shape)}"
-            )
-        rows = len(self.layers) * self.spec.state_rows
-        if state is None:
-            state = x.new_zeros(rows, x.shape[1], self.dim)
-        if state.shape != (rows, x.shape[1], self.dim):
-            raise ValueError(
-                f"{type(self).__name__} takes a state of shape {[rows, x.shape[1], self.dim]}, not {list(state.shape)}"
-            )
+        state = initial_state(self, x, state)
         states: list[Tensor] = []
         fractions: list[Tensor] = []
         for index, layer in enumerate(self.layers):
