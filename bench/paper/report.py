@@ -243,7 +243,7 @@ def times(documents: Mapping[str, dict[str, Any]]) -> str:
     """The page of bits against microseconds, by training text."""
     about = (
         "Models trained alike on the same text; each whole language model is timed at batch 1 on the test text: in our "
-        "kernels, and a dense one also in ONNX Runtime. Where a table has \"all active\", it was measured before our "
+        'kernels, and a dense one also in ONNX Runtime. Where a table has "all active", it was measured before our '
         "kernels had dense units: the dense model is timed as a VCGRU of its size with m held at 1. "
         "A model is on the front of its kind (variable or dense) if no other of that kind beats it in both bits and "
         "microseconds (many characters/call), and on the front of all if no other model does. The numbers in the "
