@@ -199,7 +199,7 @@ def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
 @pytest.mark.parametrize("wrong", [{"dim": 0}, {"layers": 0}])
 def test_wrong_sizes_of_a_baseline_are_named(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        RNN(**{"dim": 4, **wrong})
+        RNN(**{"dim": 4, **wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("unit", [VCRNN, VCGRU, VCLSTM, RNN, GRUResetFirst, LSTM])
