@@ -56,7 +56,7 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
     step.input_begin = 0;
     step.input_end = active;
     if (input.table) {
-        const InputTable::Row row = input.table->nearest(input.token, active);
+        const InputTable::Row row = input.table->nearest(input.token, extent);
         tabulated = row.columns;
         step.tabulated = row.sums;
         step.tabulated_counts = row.counts;

@@ -15,7 +15,7 @@ std::vector<InputTable::Level> InputTable::levels_of(const UnitSpec& spec, int d
     std::vector<Level> levels;
     std::size_t start = 0;
     for (int columns = 0;; columns = std::min(columns + spacing, dim)) {
-        const int furthest = std::min(columns + spacing / 2 + 1, dim);  // the largest a for which this c is nearest
+        const int furthest = std::min(columns + spacing - 1, dim);  // the largest a that takes this c
         const int rows = rounded_up(furthest, kPanel);
         levels.push_back({columns, rows, start});
         start += static_cast<std::size_t>(rows) * gates;
@@ -29,11 +29,14 @@ std::size_t InputTable::size_of(const std::vector<Level>& levels, int gates) {
 
 int InputTable::spacing_within(std::size_t budget, Unit unit, int dim, int vocab) {
     const UnitSpec& spec = spec_of(unit);
-    for (int spacing = 64;; spacing *= 2) {
-        const std::size_t token = size_of(levels_of(spec, dim, spacing), spec.gates) * sizeof(float);
-        if (token <= budget / vocab) return spacing;
-        if (spacing >= dim) return 0;
+    for (const std::size_t limit : {std::min(budget, kFine), budget}) {
+        for (int spacing = 16;; spacing *= 2) {
+            const std::size_t token = size_of(levels_of(spec, dim, spacing), spec.gates) * sizeof(float);
+            if (token <= limit / vocab) return spacing;
+            if (spacing >= dim) break;
+        }
     }
+    return 0;
 }
 
 InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer& layer, int vocab, int spacing,
@@ -88,9 +91,9 @@ InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer&
     }
 }
 
-InputTable::Row InputTable::nearest(std::int64_t token, int active) const {
-    std::size_t k = std::min(static_cast<std::size_t>(active / spacing_), levels_.size() - 1);
-    if (k + 1 < levels_.size() && levels_[k + 1].columns - active < active - levels_[k].columns) ++k;
+InputTable::Row InputTable::nearest(std::int64_t token, const Extent& extent) const {
+    std::size_t k = std::min(static_cast<std::size_t>(extent.active / spacing_), levels_.size() - 1);
+    if (k + 1 < levels_.size() && levels_[k + 1].columns - extent.active < extent.ones - levels_[k].columns) ++k;
     const std::size_t start = size_ * token + levels_[k].start;
     if (counts_.size()) return {nullptr, counts_.data() + start, levels_[k].columns};
     return {sums_.data() + start, nullptr, levels_[k].columns};

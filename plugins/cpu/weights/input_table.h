@@ -1,17 +1,17 @@
 // The table of the first layer's input products: its x is one of a few dozen embeddings, so V x can be looked up.
 //
-// For each token the table stores the sums V[:, :c] x[:c] for columns c = 0, g, 2g, … and D. A step with a active
-// dimensions takes the sums of the c nearest to a and multiplies only the columns in between and the soft columns:
+// For each token the table stores the sums V[:, :c] x[:c] for columns c = 0, g, 2g, … and D. A step multiplies only the soft
+// columns, and those between them and c if no c lies within:
 //
 //     0            ones   c    a            D
 //     |==============|~~~~|~~~~|             xbar = e ⊙ x:  = x itself,  ~ part of it
 //     |===================|                  the table row
 //                    |-~~~|+~~~|             what is left to multiply: (e - 1) ⊙ x, then e ⊙ x
 //
-// For each c only the rows that its steps can reach are stored; for a dense unit, only c = D. The sums use the weights as given, in double, so for
-// f16 and bf16 the table is more exact than the products. In int8, weights and x are quantized with or without the
-// table (docs/design.md, section 2), and it stores integer sums: the levels of xbar and of the row differ exactly by
-// what is left to multiply, so the result has the same bits.
+// For each c only the rows that its steps can reach are stored; for a dense unit, only c = D. The sums use the weights as
+// given, in double, so for f16 and bf16 the table is more exact than the products. In int8, weights and x are quantized
+// with or without the table (docs/design.md, section 2), and it stores integer sums: the levels of xbar and of the row
+// differ exactly by what is left to multiply, so the result has the same bits.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ namespace vcdeploy {
 
 class InputTable {
   public:
-    // The finest spacing (64 and up) whose table fits `budget` bytes; 0 if none does.
+    // The finest spacing whose table fits kFine bytes, else that fits `budget`; 0 if none does.
+    static constexpr std::size_t kFine = 16 << 20;
     static int spacing_within(std::size_t budget, Unit unit, int dim, int vocab);
 
     // V: [gates * dim, dim], the matrix that was packed into `layer`. embedding: [vocab, dim]. Both are needed only
@@ -39,7 +40,8 @@ class InputTable {
         int columns;                 // c
     };
 
-    Row nearest(std::int64_t token, int active) const;
+    // The row that leaves the fewest columns to multiply.
+    Row nearest(std::int64_t token, const Extent& extent) const;
 
     // v·x of the token's embedding.
     double of_scheduler(std::int64_t token) const { return of_scheduler_[token]; }
