@@ -77,7 +77,7 @@ class Trainer:
         processes.agree(self.model)
         if processes.rank:  # different dropout masks on every process
             torch.manual_seed(config.seed + processes.rank)
-        self.optimizer = torch.optim.Adam(_groups(self.model, config.scheduler_rate), lr=config.peak_lr)
+        self.optimizer = torch.optim.Adam(_groups(self.model, config.scheduler_rate), lr=config.peak_lr, fused=True)
         bounded = config.unit == "crnn" or config.guide == "boundaries"
 
         def streams(split: str, exact: bool) -> Streams:
@@ -387,11 +387,7 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             prefix = f"adam.{name}."
             moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            step = moments.pop("step")
-            self.optimizer.state[parameter] = {
-                "step": step,
-                **{key: value.to(processes.device) for key, value in moments.items()},
-            }
+            self.optimizer.state[parameter] = {key: value.to(processes.device) for key, value in moments.items()}
         if self.objective:
             self.objective.restore(progress["objective"])
 
