@@ -18,10 +18,11 @@ from vcdeploy.bench.paper.experiments import EXPERIMENTS
 from vcdeploy.corpora.classes import NOTE_LENGTH
 from vcdeploy.errors import VcdeployError
 from vcdeploy.files import write_atomically
-from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.config import RECIPE, TrainConfig
 
 SCORES = {"bits": "bits per character", "bits_per_character": "bits per character", "perplexity": "perplexity"}
 Results = Sequence[dict[str, Any]]  # of one row, by seed
+OLD = " †"  # after the name of a row that was trained with an earlier recipe
 
 
 def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
@@ -43,6 +44,11 @@ def page(experiment: Experiment, scale: str, folder: Path) -> str | None:
         parts.append(f"Not trained yet: {'; '.join(missing)}.")
     if experiment.classes and any("classes" in each for each in made):
         parts += ["## Mean m by class of the symbol read", _classes(rows, experiment.cited_classes)]
+    if old := results.outdated(made):
+        parts.append(
+            f"{OLD.strip()} Trained with an earlier recipe ({_listed(map(str, old))}; now {RECIPE}): its figures may "
+            "differ from today's. To train such a row again, remove its line."
+        )
     parts += _traced(experiment, scale, folder)
     if by_epoch := _epochs(experiment, rows):
         parts += [f"## By epoch: {SCORES[experiment.score]}, valid", by_epoch]
@@ -98,7 +104,11 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
 
 def _values(made: Results, name: str) -> str:
     """The values of a setting: 4; 4 or 8; 4, 8 or 16."""
-    *others, last = map(str, dict.fromkeys(each["config"][name] for each in made))
+    return _listed(map(str, dict.fromkeys(each["config"][name] for each in made)))
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
 
 
@@ -112,7 +122,7 @@ def _scores(experiment: Experiment, rows: dict[str, Results]) -> str:
             continue
         test = [each["test"] for each in found]
         lines.append([
-            name,
+            name + OLD * bool(results.outdated(found)),
             f"{found[0]['config']['dim']:,}" + (f" × {n}" if (n := found[0]["config"]["layers"]) > 1 else ""),
             _mean((each["m"] for each in test), 2),
             _mean((each["m_spread"] for each in test), 2) if "classes" in found[0] else "",

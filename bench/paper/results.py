@@ -13,6 +13,7 @@ from typing import Any
 from vcdeploy.bench import jsonl
 from vcdeploy.bench.paper.experiment import Experiment
 from vcdeploy.errors import VcdeployError
+from vcdeploy.training.config import RECIPE
 
 TIMES = "microseconds"
 TRACES = "traces"  # also the folder of the PNG files
@@ -66,6 +67,12 @@ def add(folder: Path, document: dict[str, Any], name: str = "") -> Path:
 
 def _key(name: str, document: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(document[key] for key in KEYS.get(name, ("row", "seed")))
+
+
+def outdated(found: Iterable[dict[str, Any]]) -> list[int]:
+    """The recipes of results that were trained with another one than today's; 1 where none is recorded."""
+    recipes = {each.get("recipe", 1) for each in found}
+    return sorted(recipes - {RECIPE})
 
 
 def of_row(folder: Path, scale: str, experiment: Experiment, row: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from vcdeploy.bench.paper.matching import matched_dim
 from vcdeploy.corpora import Corpus, load
 from vcdeploy.errors import VcdeployError
 from vcdeploy.training import checkpoint
-from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.config import RECIPE, TrainConfig
 from vcdeploy.training.distributed import Processes
 from vcdeploy.training.evaluate import evaluate
 from vcdeploy.training.loop import Trainer, fingerprint
@@ -142,6 +142,7 @@ def train(
         "date": date,
         "machine": {**machine.describe(), "threads": torch.get_num_threads(), "device": device.type},
         "versions": versions(machine.PACKAGES),
+        "recipe": RECIPE,
         "config": config.to_json(),
         "corpus": {"training": fingerprint(corpus), **{name: len(ids) for name, ids in corpus.splits.items()}},
         "weights": sum(each.numel() for each in trainer.model.parameters()),

@@ -238,6 +238,22 @@ def test_a_resumed_run_reaches_the_same_weights(
     assert resumed["test"] == whole["test"] and resumed["steps"] == whole["steps"] > 7
 
 
+def test_rows_of_an_earlier_recipe_are_marked(
+    tiny: Experiment, here: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert here("run", "tiny", "--row", "VCRNN").exit_code == 0
+    assert here("report").exit_code == 0
+    page = Path("docs/results/paper/machine/tiny.md")
+    assert lines("tiny")[0]["recipe"] == results.RECIPE and "†" not in page.read_text()
+    later = results.RECIPE + 1
+    for module in (results, run, report):
+        monkeypatch.setattr(module, "RECIPE", later)
+    assert here("run", "tiny", "--row", "RNN").exit_code == 0
+    assert here("report").exit_code == 0
+    assert "| VCRNN † |" in page.read_text() and "| RNN |" in page.read_text()
+    assert f"earlier recipe ({later - 1}; now {later})" in page.read_text()
+
+
 def test_a_result_of_other_settings_is_not_reused(tiny: Experiment, tmp_path: Path) -> None:
     row = tiny.rows[0]
     config = run.settle(tiny, row, "machine", 0, tmp_path)

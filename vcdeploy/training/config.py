@@ -8,6 +8,7 @@ from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.spec import MOST_DIMENSIONS, UNITS
 
 MOST_LAYERS, MOST_EPOCHS = 64, 1_000_000
+RECIPE = 1  # raised by a change that may change the models trained with the same settings, beyond rounding
 RENAMED = {"initial_share": "initial_m"}  # setting names in checkpoints of version 0.1
 
 
