@@ -61,7 +61,7 @@ def pending(
             found = results.of_seed(folder, scale, experiment, row.name, seed)
             if found is None:
                 yield row, seed, config
-            elif found["config"] != config.to_json():
+            elif TrainConfig.from_json(found["config"]) != config:
                 file = results.path(folder, scale, experiment.name)
                 other = _difference(found["config"], config)
                 raise VcdeployError(f"{file}: {row.name!r}, seed {seed}, was trained with other settings ({other}): "
@@ -122,7 +122,7 @@ def train(
     trainer = Trainer(config, corpus, place, Processes(0, 1, device), on_row=on_row)
     if (last := place / "last.safetensors").exists():
         saved = checkpoint.read(last)
-        if saved.progress["config"] != config.to_json():
+        if TrainConfig.from_json(saved.progress["config"]) != config:
             other = _difference(saved.progress["config"], config)
             raise VcdeployError(
                 f"{place} holds a run with other settings ({other}): move it away to train this row again"
@@ -184,6 +184,6 @@ def _curve(place: Path) -> list[dict[str, Any]]:
 
 
 def _difference(made: dict[str, Any], config: TrainConfig) -> str:
-    now = config.to_json()
+    made, now = TrainConfig.from_json(made).to_json(), config.to_json()
     names = [name for name in sorted({*made, *now}) if made.get(name) != now.get(name)]
     return ", ".join(f"{name} {made.get(name)}, now {now.get(name)}" for name in names)

@@ -98,3 +98,22 @@ def test_music_classes() -> None:
 def test_a_split_that_is_not_there() -> None:
     with pytest.raises(VcdeployError, match="no split 'dev'; short has train"):
         corpus("ab", Vocabulary("ab")).classes("dev")
+
+
+def test_a_share_of_the_lines_is_read_in_lower_case() -> None:
+    text = "Prime Minister Ä\n" * 400
+    short = corpus(text, Vocabulary(sorted(set(text + "prime"))))  # without ä
+    lower = short.lowercased(0.25, seed=3)
+    found = short.vocab.decode(lower.splits["train"]).splitlines()
+    assert set(found) == {"Prime Minister Ä", "prime minister Ä"}
+    assert 60 < found.count("prime minister Ä") < 140
+    again = short.lowercased(0.25, seed=3).splits["train"]
+    assert again.dtype == np.uint8 and (again == lower.splits["train"]).all()
+    assert (short.lowercased(0.25, seed=4).splits["train"] != again).any()
+    assert short.vocab.decode(short.splits["train"]) == text
+
+
+def test_only_text_has_lower_case() -> None:
+    tune = Corpus("a tune", "music", Vocabulary(["A", "B"], "music"), {"train": np.zeros(3, np.uint8)}, {"train": 0})
+    with pytest.raises(VcdeployError, match="leave out --lowercase"):
+        tune.lowercased(0.5, seed=0)

@@ -14,6 +14,8 @@ from vcdeploy.training.config import TrainConfig
         ({"budget": 1.0}, "--budget must be between 0 and 1, not 1.0"),
         ({"buffer": 4}, "--buffer must be 0, 8 or 24, not 4"),
         ({"epochs": 0.0}, "--epochs must be above 0"),
+        ({"lowercase": 1.5}, "--lowercase must be from 0 to 1, not 1.5"),
+        ({"lowercase": 0.5, "kind": "bits"}, "--lowercase must be 0 with --kind bits or music"),
         ({"sharpness_end": 0.01}, "--sharpness-end must be at least --sharpness-start"),
         ({"unit": "crnn", "layers": 2}, "--layers must be 1 with --unit crnn"),
         ({"setting": "guide"}, "--setting guide needs --guide"),
@@ -46,6 +48,12 @@ def test_foreign_settings_are_refused() -> None:
     del values["dim"]
     with pytest.raises(VcdeployError, match=r"differ .* in: dim"):
         TrainConfig.from_json(values)
+
+
+def test_settings_without_those_added_since_have_their_defaults() -> None:
+    values = TrainConfig(dim=8).to_json()
+    del values["lowercase"]
+    assert TrainConfig.from_json(values) == TrainConfig(dim=8)
 
 
 def test_a_wide_state_has_a_lower_default_learning_rate() -> None:

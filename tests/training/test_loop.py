@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from vcdeploy.corpora import load
 from vcdeploy.errors import VcdeployError
 from vcdeploy.spec import DENSE_UNITS, UNITS
 from vcdeploy.training import checkpoint
+from vcdeploy.training.config import TrainConfig
+from vcdeploy.training.distributed import Processes
 from vcdeploy.training.loop import LOG_EVERY, Interrupted, Trainer
 
 MakeTrainer = Callable[..., Trainer]
@@ -111,7 +114,7 @@ def test_the_state_is_carried_over_but_for_the_stream_whose_turn_it_is(
     [
         {"unit": "vcgru", "dropout": 0.2},
         {"unit": "vclstm", "budget": 0.5, "layers": 2},
-        {"unit": "vcrnn", "setting": "entropy"},
+        {"unit": "vcrnn", "setting": "entropy", "lowercase": 0.5},
         {"unit": "lstm"},
         {"unit": "crnn"},
     ],
@@ -140,6 +143,19 @@ def test_resumed_run_ends_with_the_same_bits(make_trainer: MakeTrainer, settings
     for one, other in zip(rows(whole, "valid"), rows(second, "valid"), strict=True):
         assert {k: v for k, v in one.items() if k not in strip} == {k: v for k, v in other.items() if k not in strip}
     assert [row["step"] for row in rows(whole, "step")] == [row["step"] for row in rows(second, "step")]
+
+
+def test_lower_case_is_for_the_training_text_only(tmp_path: Path) -> None:
+    text = tmp_path / "capitals.txt"
+    text.write_text("THE Prime Minister the prime minister\n" * 200)
+    corpus = load(str(text))
+    small = TrainConfig(corpus="capitals", dim=8, batch=4, bptt=20, lowercase=1.0)
+    trainer = Trainer(small, corpus, tmp_path, Processes(0, 1, torch.device("cpu")))
+    train, valid = (
+        corpus.vocab.decode(each.segment(0)[0].T.flatten().numpy()) for each in (trainer.train, trainer.valid)
+    )
+    assert train == train.lower()
+    assert valid != valid.lower()
 
 
 def test_a_killed_run_logs_no_step_twice(make_trainer: MakeTrainer) -> None:

@@ -43,6 +43,7 @@ def _setting(flag: str, help_: str, **more: Any) -> Any:
     type=click.Choice(["text", "bits", "music"]),
 )
 @_setting("--buffer", "With bits: zero bits after each character (0, 8 or 24).", type=int)
+@_setting("--lowercase", "Share of the lines of training text to read in lower case.", type=float)
 @_setting("--unit", "The recurrent unit.", type=click.Choice(UNITS))
 @_setting("--dim", "Dimensions of the state.", type=int)
 @_setting("--layers", "Layers of the unit.", type=int)

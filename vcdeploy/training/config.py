@@ -9,6 +9,7 @@ from vcdeploy.spec import MOST_DIMENSIONS, UNITS
 
 MOST_LAYERS, MOST_EPOCHS = 64, 1_000_000
 RECIPE = 1  # raised by a change that may change the models trained with the same settings, beyond rounding
+ADDED = ("lowercase",)  # settings that checkpoints of version 0.2 and earlier lack: they had today's default
 RENAMED = {"initial_share": "initial_m"}  # setting names in checkpoints of version 0.1
 
 
@@ -19,6 +20,7 @@ class TrainConfig:
     corpus: str = "demo"
     kind: str | None = None
     buffer: int = 0
+    lowercase: float = 0.0
     # the model
     unit: str = "vcgru"
     dim: int = 256
@@ -60,6 +62,8 @@ class TrainConfig:
         rules = [
             (self.kind in (None, "text", "bits", "music"), "--kind", "text, bits or music"),
             (self.buffer in (0, 8, 24), "--buffer", "0, 8 or 24"),
+            (0 <= self.lowercase <= 1, "--lowercase", "from 0 to 1"),
+            (self.lowercase == 0 or self.kind in (None, "text"), "--lowercase", "0 with --kind bits or music"),
             (1 <= self.dim <= MOST_DIMENSIONS, "--dim", f"from 1 to {MOST_DIMENSIONS}"),
             (1 <= self.layers <= MOST_LAYERS, "--layers", f"from 1 to {MOST_LAYERS}"),
             (
@@ -129,8 +133,9 @@ class TrainConfig:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
-        """Read the settings in a checkpoint; a missing or unknown entry is an error."""
-        values = {RENAMED.get(name, name): value for name, value in values.items()}
+        """Read the settings in a checkpoint or a result; a missing or unknown entry is an error."""
+        defaults = {name: getattr(cls, name) for name in ADDED}
+        values = defaults | {RENAMED.get(name, name): value for name, value in values.items()}
         known = {field.name: field.type for field in fields(cls)}
         wrong = sorted(known.keys() ^ values.keys())
         if wrong:

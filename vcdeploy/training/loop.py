@@ -79,13 +79,14 @@ class Trainer:
             torch.manual_seed(config.seed + processes.rank)
         self.optimizer = torch.optim.Adam(_groups(self.model, config.scheduler_rate), lr=config.peak_lr, fused=True)
         bounded = config.unit == "crnn" or config.guide == "boundaries"
+        read = corpus.lowercased(config.lowercase, config.seed) if config.lowercase else corpus
 
         def streams(split: str, exact: bool) -> Streams:
             return Streams(
-                corpus.splits[split],
+                read.splits[split],
                 config.batch,
                 config.bptt,
-                boundaries=corpus.boundaries(split) if bounded else None,
+                boundaries=read.boundaries(split) if bounded else None,
                 exact=exact,
                 period=corpus.vocab.period,
                 rank=processes.rank,
