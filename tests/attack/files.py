@@ -30,7 +30,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, helper
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format import nodes
 from vcdeploy.format.checksum import seal
-from vcdeploy.runtime import load
+from vcdeploy.runtime.model import load
 from vcdeploy.runtime.sources import OnnxSource
 
 TOKENS = np.arange(8).reshape(4, 2) % 7

@@ -7,8 +7,8 @@ from attack import files
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format import nodes, reader
-from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.model import load
 from vcdeploy.training import checkpoint
 
 

@@ -21,8 +21,8 @@ from vcdeploy.format import nodes, reader
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.graph import newest_opset
 from vcdeploy.format.structure import difference, layer_values, structure
-from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.model import load
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS
 
 TOKENS = np.arange(6).reshape(3, 2)
@@ -57,11 +57,8 @@ def test_messages_by_hand_are_those_of_onnx_helper() -> None:
     attributes: dict[str, Any] = {"f": 0.3, "i": -7, "s": "é", "ints": [3, -1]}
     made = nodes.node_message(nodes.Node("Op", ["a", "", "b"], ["y"], attributes, "n", "d"))
     assert made == helper.make_node("Op", ["a", "", "b"], ["y"], "n", domain="d", **attributes).SerializeToString()
-    for array in (np.float32(0.5), np.arange(3), np.zeros((2, 0)), np.array([[1.5]])):
-        assert (
-            nodes.tensor_message(np.asarray(array))
-            == onnx.numpy_helper.from_array(np.asarray(array)).SerializeToString()
-        )
+    for array in (np.array(0.5, np.float32), np.arange(3), np.zeros((2, 0)), np.array([[1.5]])):
+        assert nodes.tensor_message(array) == onnx.numpy_helper.from_array(array).SerializeToString()
     made = nodes.value_message("x", ["T", 3], nodes.INT64)
     assert made == helper.make_tensor_value_info("x", TensorProto.INT64, ["T", 3]).SerializeToString()
 

@@ -19,9 +19,9 @@ import vcdeploy
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
 from vcdeploy.format.checksum import seal
-from vcdeploy.runtime import backends, load
+from vcdeploy.runtime import backends
 from vcdeploy.runtime.backends import BACKENDS
-from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.model import Model, load
 from vcdeploy.runtime.sampling import Reader
 from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
 from vcdeploy.training import checkpoint

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcdeploy.cli import terminal
-from vcdeploy.cli.progress import progress
+from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import complete_model
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.extras import require
