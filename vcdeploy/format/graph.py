@@ -39,7 +39,7 @@ def newest_opset() -> int:
 
 
 class Trained(Protocol):
-    """A trained model, such as a checkpoint."""
+    """A trained model: a checkpoint, or any source of vcdeploy.runtime.sources."""
 
     config: dict[str, Any]
     vocab: Vocabulary
