@@ -245,8 +245,8 @@ epsilon = Constant(value_float=epsilon)
     given |= {name: Reference(name, name == LEVELS) for name in attributes}
     before, body = Nodes(), Nodes("step_")
     made = body.run(of_step, before.run(text, given))
-    scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
     initial, final = [f"{row.upper()}0" for row in state], [row.upper() for row in state]
+    scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
     before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=scan, num_scan_inputs=1)
     return function_message(
         DOMAIN,
