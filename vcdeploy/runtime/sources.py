@@ -198,7 +198,12 @@ class OnnxSource:
 
         parameters = self.parameters()  # compares the graph, before a network of the described size is built
         settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
-        network = LanguageModel(self.config["unit"], len(self.vocab), **settings, bias=bool(self.config.get("bias")))
+        try:
+            network = LanguageModel(
+                self.config["unit"], len(self.vocab), **settings, bias=bool(self.config.get("bias"))
+            )
+        except ValueError as error:
+            raise VcdeployError(f"the description of {self.file} is invalid: {error}") from error
         try:
             network.load_state_dict({name: torch.from_numpy(array) for name, array in parameters.items()})
         except RuntimeError as error:
