@@ -14,8 +14,8 @@ from vcdeploy.bench import other_runtimes
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.gpu import plugin_files
 from vcdeploy.runtime import backends, sources
-from vcdeploy.runtime import load as load_model
 from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.model import load as load_model
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, TENSORRT_PRECISIONS, UNITS
 
 # The runtimes that dense units are measured in, with their display names.

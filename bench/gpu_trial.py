@@ -19,7 +19,8 @@ import onnx
 from vcdeploy.bench import models
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import check_runtime
-from vcdeploy.runtime import load, sources
+from vcdeploy.runtime import sources
+from vcdeploy.runtime.model import load
 from vcdeploy.runtime.sampling import Sampling
 from vcdeploy.runtime.session import generate
 

@@ -14,7 +14,8 @@ from vcdeploy.bench.scenarios import SAMPLING
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import assemble
 from vcdeploy.format.reader import Stored
-from vcdeploy.runtime import load, sources
+from vcdeploy.runtime import sources
+from vcdeploy.runtime.model import load
 from vcdeploy.spec import UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary
 

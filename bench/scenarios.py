@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.bench.defaults import SCENARIOS
-from vcdeploy.runtime import Model, Sampling
+from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.sampling import Sampling
 
 SAMPLING = Sampling(temperature=0.8, top_p=1.0)  # of every measurement so far; the default may change
 COLD = "cold"  # measured in full reports only, since each call costs a sweep through memory

@@ -24,7 +24,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -40,15 +40,10 @@ from vcdeploy.format.functions import used_ops
 from vcdeploy.format.precision import TANH_ERROR, activation_levels
 from vcdeploy.reference import cells
 from vcdeploy.reference.cells import mask, update_fraction
-from vcdeploy.runtime import int8
 from vcdeploy.runtime.backends import BACKENDS, FUNCTION_BODY, Backend
 from vcdeploy.runtime.sources import OnnxSource
-from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.units import LanguageModel
-
-if TYPE_CHECKING:
-    from vcdeploy.training.checkpoint import Checkpoint
 
 UNIT = 2.0**-24
 ACTIVATION = 4 * UNIT
@@ -133,15 +128,15 @@ class ReferenceRuntime:
 
 
 def check_export(
-    model: ModelProto, content: bytes, checkpoint: "Checkpoint", tell: Callable[[str], None] = lambda line: None
+    model: ModelProto, content: bytes, exact: LanguageModel, tell: Callable[[str], None] = lambda line: None
 ) -> Report:
-    """Compare an exported model (and its file's content) with the checkpoint it was exported from.
+    """Compare an exported model (and its file's content) with the network it was exported from.
 
     tell: gets what is being done, for progress.
     """
     source = OnnxSource(Path("the exported model"), content, compare=False)
-    stored = source.network()
-    tokens, state = _inputs(stored, len(checkpoint.vocab), SEQUENCES)
+    stored, precision = source.network(), source.config["precision"]
+    tokens, state = _inputs(stored, SEQUENCES)
     left_out: list[str] = []
     chains: dict[bool, list[_Chain]] = {True: [], False: []}  # by whether they round activations
     for candidate in _candidates(model, source, left_out):
@@ -151,48 +146,52 @@ def check_export(
     differences: list[Difference] = []
     for rounds, some in chains.items():
         if some:
-            differences += _compare(source, checkpoint.build(), some, rounds)
-    if source.config["precision"] == "int8" and stored.has_scheduler:
-        outputs = TorchModel(stored, checkpoint.vocab, "int8").run(tokens, state)
-    else:
-        outputs = TorchModel(stored.double(), checkpoint.vocab).run(tokens, state.astype(np.float64))
-    return Report(differences, left_out, tokens, state, outputs)
+            differences += _compare(exact, stored, precision, some, rounds)
+    return Report(differences, left_out, tokens, state, _outputs(stored, precision, tokens, state))
 
 
-def _compare(source: OnnxSource, exact: LanguageModel, chains: list["_Chain"], rounds: bool) -> list[Difference]:
+def _compare(
+    exact: LanguageModel, stored: LanguageModel, precision: str, chains: list["_Chain"], rounds: bool
+) -> list[Difference]:
     """Compare chains that all round activations, or don't, with the exported network (exact) and the stored one."""
-    precision = source.config["precision"]
     references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
     if precision != "f32":
         references = {
-            "PyTorch, weights as stored": _SameBits(source.network())
-            if rounds
-            else _Comparison(source.network(), "f32"),
+            "PyTorch, weights as stored": _SameBits(stored) if rounds else _Comparison(stored, "f32"),
             "PyTorch, full precision": _Comparison(exact, precision, rounds),
         }
     first, *others = (comparison.compare(against, chains) for against, comparison in references.items())
     closest = next(iter(references.values()))
-    differences: list[Difference] = []
-    for place, chain in enumerate(chains):
-        differences += first[place] + closest.at_once(chain, first[place])
-        for other in others:
-            differences += other[place]
-    return differences
+    by_chain = zip(first, closest.at_once(chains, first), *others, strict=True)
+    return [each for found in by_chain for one in found for each in one]
+
+
+@torch.no_grad()
+def _outputs(network: LanguageModel, precision: str, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> Arrays:
+    """PyTorch's outputs: in float64, or in int8 with the same bits as every runtime."""
+    ids, before = torch.from_numpy(tokens), torch.from_numpy(state)
+    if precision == "int8" and network.has_scheduler:
+        from vcdeploy.runtime import int8
+
+        logits, after, m = int8.run(network.float().eval(), ids, before)
+    else:
+        logits, after, m = network.double().eval()(ids, before.double())
+    return logits.numpy(), after.numpy(), m.numpy()
 
 
 def check_runtime(name: str, runtime: Runtime, network: LanguageModel, batch: int = SEQUENCES) -> list[Difference]:
     """Compare any runtime with a PyTorch network that has the same weights."""
-    tokens, state = _inputs(network, network.embedding.num_embeddings, batch)
-    comparison, chain = _Comparison(network, "f32"), _chain(name, runtime, tokens, state)
-    (found,) = comparison.compare("PyTorch, weights as stored", [chain])
-    return found + comparison.at_once(chain, found)
+    comparison, chains = _Comparison(network, "f32"), [_chain(name, runtime, *_inputs(network, batch))]
+    found = comparison.compare("PyTorch, weights as stored", chains)
+    (at_once,) = comparison.at_once(chains, found)
+    return found[0] + at_once
 
 
-def _inputs(network: LanguageModel, vocab: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _inputs(network: LanguageModel, batch: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Tokens [T, B] and a state [S, B, D] to compare runtimes on."""
     draw = np.random.default_rng(0)
     unit: Any = network.unit
-    tokens = draw.integers(0, vocab, (STEPS, batch))
+    tokens = draw.integers(0, network.embedding.num_embeddings, (STEPS, batch))
     rows = unit.spec.state_rows * len(unit.layers)
     # Not zeros, so that the recurrent weights matter from the first step on.
     return tokens, np.tanh(draw.standard_normal((rows, batch, unit.dim))).astype(np.float32)
@@ -316,6 +315,8 @@ class _SameBits:
         return [self._compare(against, chain) for chain in chains]
 
     def _compare(self, against: str, chain: _Chain) -> list[Difference]:
+        from vcdeploy.runtime import int8
+
         wanted = [
             int8.run(self.network, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
             for step, state in zip(chain.tokens, chain.before, strict=True)
@@ -325,8 +326,11 @@ class _SameBits:
         own = {"logits": logits[:, 0], "state": state, "compute": m[:, 0]}
         return [_apart(chain.runtime, against, output, given[output], own[output]) for output in OUTPUTS]
 
-    def at_once(self, chain: _Chain, one_by_one: list[Difference]) -> list[Difference]:
-        """Compare the sequence in one call with the steps one by one."""
+    def at_once(self, chains: list[_Chain], one_by_one: list[list[Difference]]) -> list[list[Difference]]:
+        """Compare each sequence in one call with its steps one by one."""
+        return [self._at_once(chain) for chain in chains]
+
+    def _at_once(self, chain: _Chain) -> list[Difference]:
         against = f"itself, {len(chain.tokens)} steps at once"
         chained = (chain.logits, chain.after[-1], chain.fractions)
         pairs = zip(OUTPUTS, chain.at_once, chained, strict=True)
@@ -395,30 +399,29 @@ class _Comparison:
             ])  # fmt: skip
         return found
 
-    def at_once(self, chain: _Chain, one_by_one: list[Difference]) -> list[Difference]:
-        """Compare the sequence in one call with the steps one by one, whose bounds are known.
+    def at_once(self, chains: list[_Chain], one_by_one: list[list[Difference]]) -> list[list[Difference]]:
+        """Compare each sequence in one call with its steps one by one, whose bounds are known.
 
         A sequence is compared up to the first step whose mask may differ by rounding.
         """
-        logits, state, m = chain.at_once
-        clear = np.logical_and.accumulate(self._same_masks(chain.fractions, m), axis=0)  # [T, B]
-        apart = {
-            "logits": (logits - chain.logits)[clear],
-            "state": (state - chain.after[-1]).swapaxes(0, 1)[clear[-1]],
-            "compute": (m - chain.fractions)[clear],
-        }
-        steps = len(chain.tokens)
-        return [
-            Difference(
-                chain.runtime,
-                f"itself, {steps} steps at once",
-                each.output,
-                float(np.abs(apart[each.output]).max(initial=0)),
-                steps * each.tolerance,
-                apart[each.output].size,
-            )
-            for each in one_by_one
-        ]
+        one, other = (np.concatenate(each) for each in zip(*((c.fractions, c.at_once[2]) for c in chains), strict=True))
+        same, end, found = self._same_masks(one, other), 0, []
+        for chain, differences in zip(chains, one_by_one, strict=True):
+            logits, state, m = chain.at_once
+            steps = len(chain.tokens)
+            clear = np.logical_and.accumulate(same[end : (end := end + steps)], axis=0)  # [T, B]
+            apart = {
+                "logits": (logits - chain.logits)[clear],
+                "state": (state - chain.after[-1]).swapaxes(0, 1)[clear[-1]],
+                "compute": (m - chain.fractions)[clear],
+            }
+            found.append([
+                Difference(chain.runtime, f"itself, {steps} steps at once", each.output,
+                           float(np.abs(apart[each.output]).max(initial=0)), steps * each.tolerance,
+                           apart[each.output].size)
+                for each in differences
+            ])  # fmt: skip
+        return found
 
     def _same_masks(self, one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
         """[T, B]: whether two sets of fractions [T, B, layers] are certain to have the same exact zeros and ones."""
@@ -456,19 +459,26 @@ class _Comparison:
         m_error, draw: the perturbations of a trial.
         """
         unit: Any = network.unit
+        step: Any = cells.STEPS[unit.spec.name]
         x = network.embedding(torch.from_numpy(tokens))  # [T, B, D]
         rows, own = list[Tensor](), []
         for index, layer in enumerate(unit.layers):
             places = slice(index * unit.spec.state_rows, (index + 1) * unit.spec.state_rows)
-            state = list(before[:, places].unbind(1))  # [T, B, D] each
+            state = before[:, places].unbind(1)  # [T, B, D] each
+            flat = [each.flatten(0, 1) for each in (x, *state)]  # T and B as one batch
             if self.variable:
+                # With u = v = 0 and b = logit(m) the reference's step has the runtime's m.
+                none, shifted = torch.zeros_like(layer.u), (fractions[..., index] + m_error).clamp(0, 1)
+                weights = layer.U, layer.V, none, none, torch.logit(shifted).flatten(), *self.settings
+                blurred = self._blurred(flat[0], flat[1], draw)
                 own.append(update_fraction(x, state[0], layer.u, layer.v, layer.b))
-                shifted = (fractions[..., index] + m_error).clamp(0, 1)
-                with self._blurred(x.flatten(0, 1), state[0].flatten(0, 1), draw):
-                    rows += self._variable_step(layer, x, state, shifted)
+                with blurred:
+                    *made, _ = step(*flat, *weights)
             else:
                 own.append(torch.ones_like(fractions[..., index]))
-                rows += self._dense_step(layer, x, state)
+                outputs = step(*flat, *unit.weights_of(layer))
+                made = [outputs] if isinstance(outputs, Tensor) else outputs
+            rows += [each.view_as(x) for each in made]
             x = after[:, places][:, 0]  # the input of the runtime's next layer
         with self._blurred(x, x, draw):
             logits = network.output(x)
@@ -481,19 +491,6 @@ class _Comparison:
         # xbar and hbar have separate levels; using those of the larger for both makes the bound larger.
         largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
         return _Blurred(largest / (2 * activation_levels(self.unit.dim)), draw)
-
-    def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
-        """The reference's step with a given m: u = v = 0 and b = logit(m). T and B are flattened into one batch."""
-        none = torch.zeros_like(layer.u)
-        flat = [each.flatten(0, 1) for each in (x, *before)]
-        step: Any = cells.STEPS[self.unit.spec.name]
-        *after, _ = step(*flat, layer.U, layer.V, none, none, torch.logit(m).flatten(), *self.settings)
-        return [each.view_as(x) for each in after]
-
-    def _dense_step(self, layer: Any, x: Tensor, before: list[Tensor]) -> list[Tensor]:
-        step: Any = cells.STEPS[self.unit.spec.name]
-        after = step(*(each.flatten(0, 1) for each in (x, *before)), *self.unit.weights_of(layer))
-        return [each.view_as(x) for each in ([after] if isinstance(after, Tensor) else after)]
 
     def _activations(self, wanted: Outputs) -> dict[str, float]:
         """The error from approximate activations: one in m, up to four in a state, scaled by its magnitude."""

@@ -14,17 +14,15 @@ from onnx import ModelProto
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import Report, check_export
 from vcdeploy.format.graph import build
-from vcdeploy.runtime.sources import open_source
-from vcdeploy.training.checkpoint import Checkpoint
+from vcdeploy.runtime.sources import Source, open_source
 from vcdeploy.zoo import FOLDER
 
 
 @dataclass(frozen=True)
 class Job:
-    """An export: the model, its file, and the form to write."""
+    """An export: the model, and the form to write."""
 
-    file: Path
-    checkpoint: Checkpoint
+    source: Source
     precision: str
     opset: int
     bucketed: bool
@@ -42,20 +40,19 @@ class Job:
         """precision: None for that of the model."""
         tell(f"loading {name}")
         source = open_source(name)
-        checkpoint = source.checkpoint
-        precision = precision or checkpoint.config.get("precision", "f32")
-        return cls(source.file, checkpoint, precision, opset, bucketed, tell)
+        return cls(source, precision or source.config.get("precision", "f32"), opset, bucketed, tell)
 
     def default_path(self, suffix: str) -> Path:
         """A path next to the model and named after it; in the current folder for a pretrained model."""
-        stored = self.checkpoint.config.get("precision", "f32")
+        stored = self.source.config.get("precision", "f32")
         form = f"-{self.precision}" * (self.precision != stored) + "-bucketed" * self.bucketed
-        folder = Path() if self.file.parent == FOLDER else self.file.parent
-        return folder / f"{self.file.stem}{form}{suffix}"
+        file = self.source.file
+        folder = Path() if file.parent == FOLDER else file.parent
+        return folder / f"{file.stem}{form}{suffix}"
 
     def check_place(self, path: Path, force: bool) -> None:
         """Raise if writing there would overwrite the model itself or, without `force`, another regular file."""
-        if path.exists() and path.samefile(self.file):
+        if path.exists() and path.samefile(self.source.file):
             raise VcdeployError(f"{path} is the model itself: choose another path with -o or --bundle")
         if path.is_file() and not force:
             raise VcdeployError(
@@ -65,7 +62,7 @@ class Job:
     @cached_property
     def model(self) -> ModelProto:
         self.tell("building the graph")
-        return build(self.checkpoint, precision=self.precision, opset=self.opset, bucketed=self.bucketed)
+        return build(self.source, precision=self.precision, opset=self.opset, bucketed=self.bucketed)
 
     @cached_property
     def content(self) -> bytes:
@@ -75,14 +72,15 @@ class Job:
     @cached_property
     def report(self) -> Report:
         """The comparison with PyTorch on every installed runtime."""
-        return check_export(self.model, self.content, self.checkpoint, self.tell)
+        return check_export(self.model, self.content, self.source.network(), self.tell)
 
     def about(self) -> dict[str, Any]:
         """Description of the export, for manifests and --json."""
+        file = self.source.file
         return {
-            **{name: self.checkpoint.config[name] for name in ("unit", "dim", "layers")},
+            **{name: self.source.config[name] for name in ("unit", "dim", "layers")},
             "precision": self.precision,
             "bucketed": self.bucketed,
             "opset": self.opset,
-            "checkpoint": {"name": self.file.name, "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest()},
+            "checkpoint": {"name": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()},
         }

@@ -74,7 +74,7 @@ def examine(path: Path, backend: str, precision: str | None) -> str:
     import numpy as np
 
     from vcdeploy.errors import VcdeployError
-    from vcdeploy.runtime import load
+    from vcdeploy.runtime.model import load
 
     try:
         model = load(path, backend, precision)

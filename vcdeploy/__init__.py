@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from vcdeploy.errors import VcdeployError as VcdeployError
     from vcdeploy.format.from_torch import from_torch as from_torch
     from vcdeploy.format.functions import attach_functions as attach_functions
-    from vcdeploy.runtime import Model as Model
-    from vcdeploy.runtime import Sampling as Sampling
-    from vcdeploy.runtime import Token as Token
-    from vcdeploy.runtime import load as load
+    from vcdeploy.runtime.model import Model as Model
+    from vcdeploy.runtime.model import load as load
+    from vcdeploy.runtime.sampling import Sampling as Sampling
+    from vcdeploy.runtime.sampling import Token as Token
     from vcdeploy.units import VCGRU as VCGRU
     from vcdeploy.units import VCLSTM as VCLSTM
     from vcdeploy.units import VCRNN as VCRNN
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # The public API and where it lives: imported on first use, so that `import vcdeploy` is quick and needs no PyTorch.
 _PUBLIC = {
-    "Model": "vcdeploy.runtime",
-    "Sampling": "vcdeploy.runtime",
-    "Token": "vcdeploy.runtime",
+    "Model": "vcdeploy.runtime.model",
+    "Sampling": "vcdeploy.runtime.sampling",
+    "Token": "vcdeploy.runtime.sampling",
     "VCGRU": "vcdeploy.units",
     "VCLSTM": "vcdeploy.units",
     "VCRNN": "vcdeploy.units",
@@ -40,7 +40,7 @@ _PUBLIC = {
     "Vocabulary": "vcdeploy.vocabulary",
     "attach_functions": "vcdeploy.format.functions",
     "from_torch": "vcdeploy.format.from_torch",
-    "load": "vcdeploy.runtime",
+    "load": "vcdeploy.runtime.model",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -17,7 +17,7 @@ from vcdeploy.bench.paper.experiment import Experiment, Row
 from vcdeploy.bench.paper.run import corpus_of
 from vcdeploy.bench.report import rounded
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import load
+from vcdeploy.runtime.model import load
 from vcdeploy.spec import UNITS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.config import TrainConfig

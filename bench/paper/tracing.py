@@ -12,7 +12,7 @@ from vcdeploy.analysis.plots import strips
 from vcdeploy.bench.paper import results
 from vcdeploy.bench.paper.experiment import Experiment, Traced
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import load
+from vcdeploy.runtime.model import load
 
 
 def trace(experiment: Experiment, figure: Traced, scale: str, folder: Path, runs: Path) -> tuple[dict[str, Any], bytes]:

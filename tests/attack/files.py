@@ -28,9 +28,9 @@ from attack.summary import Summary
 from onnx import AttributeProto, ModelProto, NodeProto, helper
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format import wire
+from vcdeploy.format import nodes
 from vcdeploy.format.checksum import seal
-from vcdeploy.runtime import load
+from vcdeploy.runtime.model import load
 from vcdeploy.runtime.sources import OnnxSource
 
 TOKENS = np.arange(8).reshape(4, 2) % 7
@@ -218,29 +218,29 @@ def hostile(size: int) -> dict[str, Callable[[], bytes]]:
     """Files of about `size` bytes that are expensive for a careless reader."""
 
     def tensor(*fields: bytes) -> bytes:
-        return wire.part(7, wire.part(5, b"".join(fields)))
+        return nodes.part(7, nodes.part(5, b"".join(fields)))
 
     def described(config: str, vocab: str = '["a"]') -> bytes:
         entries = {"vcdeploy.config": config, "vcdeploy.vocab": vocab}
-        properties = b"".join(wire.part(14, wire.part(1, k) + wire.part(2, v)) for k, v in entries.items())
-        return wire.part(7, wire.part(2, "g")) + properties
+        properties = b"".join(nodes.part(14, nodes.part(1, k) + nodes.part(2, v)) for k, v in entries.items())
+        return nodes.part(7, nodes.part(2, "g")) + properties
 
-    name = wire.part(8, "layers.0.U")
-    huge = wire.varint(2**62)
+    name = nodes.part(8, "layers.0.U")
+    huge = nodes.varint(2**62)
     sound = '{"unit": "vcgru", "dim": 1, "layers": 1, "sharpness": 1, "epsilon": 0.001, "precision": "f32", '
     return {
-        "huge dimensions": lambda: tensor(name, wire.whole(1, 2**62) * (size // 10)),
-        "packed dimensions": lambda: tensor(name, wire.part(1, huge * (size // 9))),
-        "dimensions of 1": lambda: tensor(name, wire.part(1, b"\1" * size)),
-        "a name": lambda: tensor(wire.part(8, "layers." + "0" * size)),
-        "names": lambda: tensor(wire.part(8, "layers.0.U") * (size // 12)),
-        "initializers": lambda: wire.part(7, wire.part(5, name) * (size // 14)),
-        "nodes": lambda: wire.part(7, wire.part(1, b"") * (size // 2)),
-        "graphs": lambda: wire.part(7, b"") * (size // 2),
-        "functions": lambda: wire.part(25, b"") * (size // 3),
-        "properties": lambda: wire.part(14, wire.part(1, "k")) * (size // 5),
-        "opsets": lambda: wire.part(8, wire.part(1, "d")) * (size // 5),
-        "numbers": lambda: wire.whole(1, 0) * (size // 2),
+        "huge dimensions": lambda: tensor(name, nodes.whole(1, 2**62) * (size // 10)),
+        "packed dimensions": lambda: tensor(name, nodes.part(1, huge * (size // 9))),
+        "dimensions of 1": lambda: tensor(name, nodes.part(1, b"\1" * size)),
+        "a name": lambda: tensor(nodes.part(8, "layers." + "0" * size)),
+        "names": lambda: tensor(nodes.part(8, "layers.0.U") * (size // 12)),
+        "initializers": lambda: nodes.part(7, nodes.part(5, name) * (size // 14)),
+        "nodes": lambda: nodes.part(7, nodes.part(1, b"") * (size // 2)),
+        "graphs": lambda: nodes.part(7, b"") * (size // 2),
+        "functions": lambda: nodes.part(25, b"") * (size // 3),
+        "properties": lambda: nodes.part(14, nodes.part(1, "k")) * (size // 5),
+        "opsets": lambda: nodes.part(8, nodes.part(1, "d")) * (size // 5),
+        "numbers": lambda: nodes.whole(1, 0) * (size // 2),
         "padded numbers": lambda: (b"\x08" + b"\x80" * 9 + b"\x00") * (size // 11),
         "an endless number": lambda: b"\x08" + b"\xff" * size,
         "nested JSON": lambda: described("[" * size),

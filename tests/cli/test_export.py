@@ -173,7 +173,7 @@ def test_an_existing_file_is_replaced_only_with_force(folder: Path, tmp_path: Pa
 
 
 def test_a_log_gets_lines_of_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcdeploy.cli.progress.EVERY", 0.0)
+    monkeypatch.setattr("vcdeploy.cli.terminal.EVERY", 0.0)
     lines = run(folder).stderr.splitlines()
     assert all(re.match(r"\d\d:\d\d:\d\d export: ", line) for line in lines)
     assert [line.partition("export: ")[2].split()[0] for line in lines][:2] == ["loading", "building"]

@@ -6,12 +6,12 @@ import re
 import pytest
 from rich.console import Console
 
-from vcdeploy.cli import progress as module
+from vcdeploy.cli import terminal as module
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    monkeypatch.setattr("vcdeploy.cli.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("vcdeploy.cli.terminal.time.monotonic", lambda: now)
     with module.progress("bench") as tell:
         for number in range(26):
             tell(f"round {number} [/x]")

@@ -18,8 +18,9 @@ from small_models import scheduled
 from vcdeploy import cli
 from vcdeploy.cli.sample import sample
 from vcdeploy.music import notation, rendering
-from vcdeploy.runtime import Sampling, load
 from vcdeploy.runtime.backends import PythonLoop
+from vcdeploy.runtime.model import load
+from vcdeploy.runtime.sampling import Sampling
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary

@@ -16,7 +16,7 @@ from small_models import BITS, MUSIC, TEXT, TUNE
 from vcdeploy import cli
 from vcdeploy.analysis import peaks
 from vcdeploy.corpora.catalogue import irish_folder
-from vcdeploy.runtime import load
+from vcdeploy.runtime.model import load
 from vcdeploy.training import checkpoint
 from vcdeploy.vocabulary import Vocabulary
 

@@ -9,8 +9,7 @@ import pytest
 from vcdeploy.errors import VcdeployError
 from vcdeploy.music import notation, rendering
 from vcdeploy.music.form import BARS_PER_PART, FEWEST_PARTS, MOST_PARTS, Form
-from vcdeploy.runtime import load
-from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.model import Model, load
 
 KEYS = {"6/8": "Edor", "4/4": "Gmaj", "2/4": "Dmix", "3/4": "Amin", "9/8": "Bmin", "12/8": "Bbmaj", "3/8": "Ador"}
 

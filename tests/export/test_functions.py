@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import attach_functions
-from vcdeploy.format.functions import check
+from vcdeploy.format.graph import check
 from vcdeploy.format.steps import DOMAIN, op_attributes
 from vcdeploy.reference import cells
 from vcdeploy.reference.cells import active, update_fraction

@@ -14,8 +14,7 @@ from onnx import TensorProto, helper, shape_inference
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
 from vcdeploy.format import checksum
-from vcdeploy.format.functions import check
-from vcdeploy.format.graph import newest_opset
+from vcdeploy.format.graph import check, newest_opset
 from vcdeploy.spec import DENSE_UNITS, UNITS, VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 

@@ -11,7 +11,7 @@ from small_models import scheduled
 from torch import Tensor, nn
 
 from vcdeploy.export import attach_functions
-from vcdeploy.format.functions import check
+from vcdeploy.format.graph import check
 from vcdeploy.units import VCGRU, VCLSTM, VCRNN
 
 pytest.importorskip("onnxscript")

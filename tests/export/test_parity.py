@@ -24,7 +24,7 @@ MakeCheckpoint = Callable[..., Checkpoint]
 
 
 def checked(model: ModelProto, checkpoint: Checkpoint) -> Report:
-    return check_export(model, seal(model).SerializeToString(), checkpoint)
+    return check_export(model, seal(model).SerializeToString(), checkpoint.build())
 
 
 def too_far(report: Report) -> set[str]:

@@ -12,8 +12,8 @@ from fuzz import write_originals
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format import checksum, reader
-from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.model import load
 
 
 @pytest.fixture(scope="module")

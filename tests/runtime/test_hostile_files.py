@@ -6,9 +6,9 @@ import pytest
 from attack import files
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format import reader, wire
-from vcdeploy.runtime import load
+from vcdeploy.format import nodes, reader
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.model import load
 from vcdeploy.training import checkpoint
 
 
@@ -22,13 +22,13 @@ def test_hostile_files_neither_hang_nor_exhaust_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (wire.part(7, wire.part(5, wire.whole(1, 2**62) * 9)), "more than 8 dimensions"),
-        (wire.part(7, wire.part(5, wire.part(1, b"\1" * 9))), "more than 8 dimensions"),
-        (wire.part(7, wire.part(5, wire.part(8, "x" * 201))), "a name has 201 bytes, more than 200"),
-        (wire.part(7, wire.part(1, b"") * (reader.MOST_FIELDS + 1)), "more than 100,000 fields"),
-        (wire.part(7, wire.part(5, wire.part(3, b""))), "the field 3, which no weight has"),
+        (nodes.part(7, nodes.part(5, nodes.whole(1, 2**62) * 9)), "more than 8 dimensions"),
+        (nodes.part(7, nodes.part(5, nodes.part(1, b"\1" * 9))), "more than 8 dimensions"),
+        (nodes.part(7, nodes.part(5, nodes.part(8, "x" * 201))), "a name has 201 bytes, more than 200"),
+        (nodes.part(7, nodes.part(1, b"") * (reader.MOST_FIELDS + 1)), "more than 100,000 fields"),
+        (nodes.part(7, nodes.part(5, nodes.part(3, b""))), "the field 3, which no weight has"),
         (b"", "it is empty"),
-        (wire.whole(1, 8), "it has no graph"),
+        (nodes.whole(1, 8), "it has no graph"),
     ],
 )
 def test_limits_are_named(content: bytes, said: str) -> None:

@@ -17,12 +17,12 @@ from vcdeploy import zoo
 from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import assemble
-from vcdeploy.format import reader, wire
+from vcdeploy.format import nodes, reader
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.graph import newest_opset
 from vcdeploy.format.structure import difference, layer_values, structure
-from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.model import load
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS
 
 TOKENS = np.arange(6).reshape(3, 2)
@@ -55,11 +55,11 @@ def test_the_messages_are_those_onnx_writes(unit: str, precision: str) -> None:
 
 def test_messages_by_hand_are_those_of_onnx_helper() -> None:
     attributes: dict[str, Any] = {"f": 0.3, "i": -7, "s": "é", "ints": [3, -1]}
-    made = wire.node(wire.Node("Op", ["a", "", "b"], ["y"], attributes, "n", "d"))
+    made = nodes.node_message(nodes.Node("Op", ["a", "", "b"], ["y"], attributes, "n", "d"))
     assert made == helper.make_node("Op", ["a", "", "b"], ["y"], "n", domain="d", **attributes).SerializeToString()
-    for array in (np.float32(0.5), np.arange(3), np.zeros((2, 0)), np.array([[1.5]])):
-        assert wire.tensor(np.asarray(array)) == onnx.numpy_helper.from_array(np.asarray(array)).SerializeToString()
-    made = wire.value("x", ["T", 3], wire.INT64)
+    for array in (np.array(0.5, np.float32), np.arange(3), np.zeros((2, 0)), np.array([[1.5]])):
+        assert nodes.tensor_message(array) == onnx.numpy_helper.from_array(array).SerializeToString()
+    made = nodes.value_message("x", ["T", 3], nodes.INT64)
     assert made == helper.make_tensor_value_info("x", TensorProto.INT64, ["T", 3]).SerializeToString()
 
 
@@ -146,10 +146,10 @@ def test_of_a_repeated_field_the_last_counts() -> None:
     for number, value, _ in reader._Fields().of(memoryview(model.graph.SerializeToString())):
         assert isinstance(value, memoryview)
         if number == 5:
-            first = wire.part(8, "layers.9.V") + wire.whole(2, 10) + wire.part(9, b"\0" * 8)
+            first = nodes.part(8, "layers.9.V") + nodes.whole(2, 10) + nodes.part(9, b"\0" * 8)
             value = memoryview(first + bytes(value))
-        content += wire.part(number, bytes(value))
-    again = wire.part(7, content)
+        content += nodes.part(number, bytes(value))
+    again = nodes.part(7, content)
     weights = reader.read(again).weights
     parsed = {each.name: each for each in ModelProto.FromString(again).graph.initializer}
     assert weights.keys() == parsed.keys() == {each.name for each in model.graph.initializer}

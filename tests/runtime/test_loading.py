@@ -17,11 +17,11 @@ from small_models import scheduled
 
 import vcdeploy
 from vcdeploy.errors import VcdeployError
-from vcdeploy.export import build
+from vcdeploy.export import assemble, build
 from vcdeploy.format.checksum import seal
-from vcdeploy.runtime import backends, load
+from vcdeploy.runtime import backends
 from vcdeploy.runtime.backends import BACKENDS
-from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.model import Model, load
 from vcdeploy.runtime.sampling import Reader
 from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
 from vcdeploy.training import checkpoint
@@ -138,6 +138,14 @@ def test_others_do_not(backend: str, vcgru: tuple[Path, Path]) -> None:
     for path in vcgru:
         with pytest.raises(VcdeployError, match=r"is f32, and the .* backend.*export --precision int8"):
             load(path, backend, "int8")
+
+
+def test_a_description_that_no_unit_takes(tmp_path: Path) -> None:
+    saved = untrained("vcgru")
+    config = {**saved.config, "epsilon": 0.5}
+    onnx.save(assemble(config, saved.vocab, saved.parameters()), tmp_path / "half.onnx")
+    with pytest.raises(VcdeployError, match=r"the description of .*half\.onnx is invalid.*epsilon between 0 and 0\.5"):
+        load(tmp_path / "half.onnx", "torch")
 
 
 def test_auto_takes_the_first_that_is_here(vcgru: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

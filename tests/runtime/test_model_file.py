@@ -11,8 +11,8 @@ from stored import stored_weights
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format import checksum, reader
-from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import native_fault
+from vcdeploy.runtime.model import load
 from vcdeploy.spec import PRECISIONS
 
 

@@ -17,8 +17,8 @@ from small_models import scheduled
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
 from vcdeploy.format.checksum import seal
-from vcdeploy.runtime import load
 from vcdeploy.runtime import onnxruntime as onnxruntime_backend
+from vcdeploy.runtime.model import load
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sampling import Sampling
 from vcdeploy.runtime.session import generate

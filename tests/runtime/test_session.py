@@ -13,10 +13,10 @@ from exported import VOCAB, D, exported
 import vcdeploy
 from vcdeploy import _native
 from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
-from vcdeploy.runtime import Model, Sampling
 from vcdeploy.runtime.backends import RunSequences
+from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.native import NativeSequences
-from vcdeploy.runtime.sampling import MOST_HISTORY, Token
+from vcdeploy.runtime.sampling import MOST_HISTORY, Sampling, Token
 
 NATIVE = [f"native:{isa}" for isa in _native.instruction_sets()]
 BACKENDS = [*NATIVE, "onnxruntime", "onnxruntime:function", "torch"]

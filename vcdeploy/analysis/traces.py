@@ -17,7 +17,7 @@ from vcdeploy.spec import DENSE_UNITS, UNITS, VARIABLE_UNITS
 from vcdeploy.vocabulary import Vocabulary, bits
 
 if TYPE_CHECKING:
-    from vcdeploy.runtime import Model
+    from vcdeploy.runtime.model import Model
 
 PIECE = 1024  # symbols per call
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vcdeploy import extras
-from vcdeploy.cli.progress import progress
+from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import THREADS
 from vcdeploy.errors import BadValue, VcdeployError
 

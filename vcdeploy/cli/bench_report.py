@@ -16,7 +16,7 @@ from vcdeploy.cli.bench_options import (
     split,
     threshold_option,
 )
-from vcdeploy.cli.progress import progress
+from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import SEED
 from vcdeploy.spec import MOST_DIMENSIONS
 

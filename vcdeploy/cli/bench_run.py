@@ -22,7 +22,7 @@ from vcdeploy.cli.bench_options import (
     split,
     threshold_option,
 )
-from vcdeploy.cli.progress import progress
+from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import BATCH, SEED, THREADS, complete_model
 from vcdeploy.errors import BadValue
 from vcdeploy.spec import MOST_DIMENSIONS, PRECISIONS, VARIABLE_UNITS

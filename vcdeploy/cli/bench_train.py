@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vcdeploy.cli.bench_options import command_line, ended_by_sigterm, json_option, m_range, put_out
-from vcdeploy.cli.progress import progress
+from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import BATCH, SEED, THREADS
 from vcdeploy.spec import MOST_DIMENSIONS, VARIABLE_UNITS
 

@@ -12,8 +12,8 @@ from vcdeploy import extras, zoo
 from vcdeploy.cli import terminal
 from vcdeploy.cli.types import BATCH, THREADS, complete_model
 from vcdeploy.errors import VcdeployError
-from vcdeploy.runtime import load
 from vcdeploy.runtime.backends import CHOICES
+from vcdeploy.runtime.model import load
 from vcdeploy.runtime.sources import find, holds_onnx
 from vcdeploy.spec import PRECISIONS
 

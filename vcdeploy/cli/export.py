@@ -15,10 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vcdeploy.cli import terminal
-from vcdeploy.cli.progress import progress
+from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import complete_model
 from vcdeploy.errors import BadValue, VcdeployError
-from vcdeploy.extras import require
 from vcdeploy.files import write_atomically
 from vcdeploy.spec import PRECISIONS
 from vcdeploy.zoo import DEFAULT
@@ -86,8 +85,6 @@ def export(
     elif tensorrt.is_bundle(Path(model)):
         tensorrt.check_settings(precision or "f32", bucketed)
         ctx.exit(tensorrt.finish(Path(model), {}))
-    for module in ("torch", "safetensors"):
-        require(module, for_="vcdeploy export")
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.pipeline import Job
 

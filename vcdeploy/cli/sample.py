@@ -15,12 +15,12 @@ from vcdeploy.cli.io import read_given, write_file
 from vcdeploy.cli.tally import Stop, Tally, m_of
 from vcdeploy.cli.terminal import Stream
 from vcdeploy.cli.types import SEED, THREADS, complete_model
-from vcdeploy.errors import BadValue
-from vcdeploy.runtime import Model, Sampling, load
+from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.runtime.backends import CHOICES
+from vcdeploy.runtime.model import Model, load
+from vcdeploy.runtime.sampling import Sampling
 from vcdeploy.spec import PRECISIONS
 from vcdeploy.vocabulary import Speller, Vocabulary
-from vcdeploy.vocabulary.primes import encode_prime
 from vcdeploy.zoo import DEFAULT
 
 FORMATS = ("abc", "midi", "svg", "wav")
@@ -122,7 +122,7 @@ def sample(
             raise BadValue(f"--show-compute shows symbols, not {chosen}: leave out --format")
         from vcdeploy.cli.sample_tunes import write_tunes
 
-        start = encode_prime(text, vocab, prime_file is not None).tolist() if text.strip() else []
+        start = _encode_prime(text, vocab, prime_file is not None).tolist() if text.strip() else []
         write_tunes(loaded, start, meter, key, length or LONGEST_TUNE, settings, range(seed, seed + num), chosen,
                     output, show_compute, free, tally)  # fmt: skip
     else:
@@ -153,6 +153,15 @@ def _read_prime(name: str, vocab: Vocabulary) -> str:
     return text if vocab.kind == "music" else text.removesuffix("\n").removesuffix("\r")
 
 
+def _encode_prime(text: str, vocab: Vocabulary, from_file: bool) -> NDArray[np.int64]:
+    try:
+        return vocab.encode(text)
+    except VcdeployError as error:
+        from vcdeploy.vocabulary.primes import with_suggestion
+
+        raise with_suggestion(error, text, vocab, from_file) from error
+
+
 def _write_texts(
     model: Model,
     text: str,
@@ -165,7 +174,7 @@ def _write_texts(
     tally: Tally,
 ) -> None:
     vocab = model.vocab
-    prime = encode_prime(text, vocab, from_file) if text else vocab.start()
+    prime = _encode_prime(text, vocab, from_file) if text else vocab.start()
     stream = _stream(show_compute, output)
     stop = _ends_sentence(vocab) if length is None and vocab.kind == "text" else None
     length = length or (LONGEST_TEXT if stop else LENGTH * vocab.period)

@@ -17,8 +17,8 @@ from vcdeploy.music import notation
 from vcdeploy.music.form import Form
 from vcdeploy.music.opening import field_symbol, open_tune
 from vcdeploy.music.rendering import WRITERS
-from vcdeploy.runtime import Model, Sampling
-from vcdeploy.runtime.sampling import choose
+from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.sampling import Sampling, choose
 from vcdeploy.vocabulary import Vocabulary
 
 

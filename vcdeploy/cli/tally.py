@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vcdeploy.runtime import Model, Sampling
-from vcdeploy.runtime.sampling import Allowed
+from vcdeploy.runtime.model import Model
+from vcdeploy.runtime.sampling import Allowed, Sampling
 
 # Whether a sample is complete, from its number of symbols, the last one and the one that would follow.
 Stop = Callable[[int, int, int], bool]

@@ -1,8 +1,8 @@
-"""The streams of commands: nothing a model, a file name or a server contains can control the terminal.
+"""The output of commands: streams, the console and progress.
 
-`main` replaces sys.stdout and sys.stderr by Output. On a terminal it shows control characters other than newline and
-tab instead of sending them. Our own colours and cursor movements go around it: those of `console`, which filters the
-text between them, and those of `write_own`.
+Nothing a model, a file name or a server contains can control the terminal. `main` replaces sys.stdout and sys.stderr by
+Output. On a terminal it shows control characters other than newline and tab instead of sending them. Our own colours
+and cursor movements go around it: those of `console`, which filters the text between them, and those of `write_own`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # C0 and DEL as their pictures (U+2400 to U+2421); C1, which has none, as the replacement character.
 _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+EVERY = 10.0  # seconds between two lines of a log
 
 
 def visible(text: str) -> str:
@@ -158,3 +161,30 @@ def console(*, stderr: bool = False, soft_wrap: bool = False, highlight: bool = 
     stream = sys.stderr if stderr else sys.stdout
     file = cast(TextIO, _Own(stream)) if isinstance(stream, Output) else None
     return Filtered(file=file, stderr=stderr, soft_wrap=soft_wrap, highlight=highlight, markup=False, emoji=False)
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that tells what is being done now: in a status line on a terminal, else in a log with the time.
+
+    what: names the command in the log.
+    """
+    from rich.text import Text
+
+    screen = console(stderr=True)
+    if screen.is_terminal:
+        with screen.status("") as status:
+            yield lambda line: status.update(Text(line))
+        return
+    begun = time.monotonic()
+    said = begun - EVERY
+
+    def tell(line: str) -> None:
+        nonlocal said
+        if time.monotonic() - said >= EVERY:
+            click.echo(f"{time.strftime('%H:%M:%S')} {what}: {line}", err=True)
+            said = time.monotonic()
+
+    yield tell
+    if time.monotonic() - begun >= EVERY:
+        click.echo(f"{time.strftime('%H:%M:%S')} {what}: done in {time.monotonic() - begun:.0f} s", err=True)

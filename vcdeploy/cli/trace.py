@@ -23,8 +23,8 @@ from vcdeploy.cli.spending import spending_table
 from vcdeploy.cli.strip import compute_stream
 from vcdeploy.cli.types import THREADS, complete_model
 from vcdeploy.errors import BadValue, VcdeployError
-from vcdeploy.runtime import Model, load
 from vcdeploy.runtime.backends import CHOICES
+from vcdeploy.runtime.model import Model, load
 from vcdeploy.spec import PRECISIONS
 
 SHADES = " ░▒▓█"  # of a change in the terminal, by its square root; a space means no change

@@ -110,11 +110,3 @@ def _own(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _own(graph.node)
-
-
-def check(model: ModelProto) -> None:
-    """Run onnx's full checker and strict shape inference."""
-    from onnx import checker, shape_inference
-
-    checker.check_model(model, full_check=True)
-    shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)

@@ -5,13 +5,23 @@ from typing import Any, Protocol
 
 import numpy as np
 import onnx
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    checker,
+    helper,
+    shape_inference,
+)
 
 from vcdeploy import __version__
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.dense import onnx_gates
-from vcdeploy.format.functions import OLDEST_OPSET, check
+from vcdeploy.format.functions import OLDEST_OPSET
 from vcdeploy.format.precision import Array, packed
 from vcdeploy.format.reader import CONFIG_KEY, VOCAB_KEY
 from vcdeploy.format.steps import DOMAIN, OP_VERSION
@@ -29,7 +39,7 @@ def newest_opset() -> int:
 
 
 class Trained(Protocol):
-    """A trained model, such as a checkpoint."""
+    """A trained model: a checkpoint, or any source of vcdeploy.runtime.sources."""
 
     config: dict[str, Any]
     vocab: Vocabulary
@@ -93,6 +103,12 @@ def assemble(
         )
     check(model)
     return seal(model)
+
+
+def check(model: ModelProto) -> None:
+    """Run onnx's full checker and strict shape inference."""
+    checker.check_model(model, full_check=True)
+    shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
 
 
 def _initializers(config: dict[str, Any], parameters: dict[str, Array], parts: Structure) -> list[TensorProto]:

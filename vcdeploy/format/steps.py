@@ -10,8 +10,7 @@ prefix that covers every active dimension: past it the mask is 0, so both give t
 from functools import cache
 from typing import Any
 
-from vcdeploy.format import wire
-from vcdeploy.format.nodes import Nodes
+from vcdeploy.format.nodes import Nodes, Reference, function_message
 from vcdeploy.format.precision import LEAST_RANGE, TANH_DENOMINATOR, TANH_END, TANH_NUMERATOR
 from vcdeploy.spec import INT8_LEVELS, UNITS, VARIABLE_UNITS
 
@@ -243,13 +242,13 @@ epsilon = Constant(value_float=epsilon)
     text += SCHEDULER + (QUANTIZED if rounded else "") + MATRICES[unit]
     of_step = FRACTION + (INPUT_RANGE if rounded else "") + MASK + step(unit, rounded) + "y = Identity(h)"
     given: dict[str, Any] = {name: name for name in (*UNITS[unit].weights, "x", *state)}
-    given |= {name: wire.Reference(name, name == LEVELS) for name in attributes}
+    given |= {name: Reference(name, name == LEVELS) for name in attributes}
     before, body = Nodes(), Nodes("step_")
     made = body.run(of_step, before.run(text, given))
-    scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
     initial, final = [f"{row.upper()}0" for row in state], [row.upper() for row in state]
+    scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
     before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=scan, num_scan_inputs=1)
-    return wire.function(
+    return function_message(
         DOMAIN,
         op,
         UNITS[unit].inputs,

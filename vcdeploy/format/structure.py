@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcdeploy.format import wire
 from vcdeploy.format.bucketed import bucketed_layer
 from vcdeploy.format.dense import dense_layer
 from vcdeploy.format.functions import OLDEST_OPSET
-from vcdeploy.format.nodes import Initializer, Nodes, Weights
+from vcdeploy.format.nodes import INT64, Initializer, Nodes, Weights, node_message, value_message
 from vcdeploy.format.precision import activation_levels
 from vcdeploy.format.reader import Graph
 from vcdeploy.format.steps import DOMAIN, INT8, OP_VERSION, function, op_attributes
@@ -71,13 +70,13 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
     rows = len(states)
     body = variable and not config.get("bucketed")
     return Structure(
-        [wire.node(each) for each in nodes.nodes],
+        [node_message(each) for each in nodes.nodes],
         weights.initializers,
-        [wire.value("tokens", ["T", "B"], wire.INT64), wire.value("state", [rows, "B", D])],
+        [value_message("tokens", ["T", "B"], INT64), value_message("state", [rows, "B", D])],
         [
-            wire.value("logits", ["T", "B", symbols]),
-            wire.value("state_out", [rows, "B", D]),
-            wire.value("compute", ["T", "B", layers]),
+            value_message("logits", ["T", "B", symbols]),
+            value_message("state_out", [rows, "B", D]),
+            value_message("compute", ["T", "B", layers]),
         ],
         [function(UNITS[unit].op, opset, precision == "int8")] if body else [],
     )
@@ -146,7 +145,7 @@ def layer_values(config: Mapping[str, Any]) -> list[bytes]:
     D = config["dim"]
     shapes: dict[str, list[int | str]] = {"Y": ["T", "B", D], "H": ["B", D], "M": ["T", "B"], "C": ["B", D]}
     return [
-        wire.value(f"layers.{index}.{part}", shapes[part])
+        value_message(f"layers.{index}.{part}", shapes[part])
         for index in range(config["layers"])
         for part in UNITS[config["unit"]].outputs
     ]

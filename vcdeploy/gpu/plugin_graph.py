@@ -9,7 +9,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.checksum import seal
-from vcdeploy.format.functions import check, check_bodies, used_ops
+from vcdeploy.format.functions import check_bodies, used_ops
+from vcdeploy.format.graph import check
 from vcdeploy.format.steps import DOMAIN, OP_VERSION
 from vcdeploy.spec import TENSORRT_PRECISIONS
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from vcdeploy.spec import UNITS
 
 try:
-    from vcdeploy import _native
+    import vcdeploy._native as _native
 
     FAULT = None
 except ImportError as error:

@@ -359,9 +359,9 @@ class Row:
             if name != "native":
                 raise VcdeployError(f"only the native backend has instruction sets: omit isa, or use it, not {name}")
             variant = isa
-        for module in self.requires:
-            require(module, for_=f"the {name} backend")
         if (fault := self.fault()) is not None:
+            for module in self.requires:
+                require(module, for_=f"the {name} backend")
             raise VcdeployError(
                 f"the {name} backend can't be used here ({fault}): `vcdeploy doctor` says how to fix it"
             )

@@ -18,6 +18,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.format.reader import EXPORT_AGAIN, read_config, read_vocabulary
 from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.spec import DENSE_UNITS, UNITS
+from vcdeploy.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -39,19 +40,23 @@ class OnnxRuntimeModel(PythonLoop):
     backend = "onnxruntime"
 
     def __init__(
-        self, source: Path | str | bytes, threads: int = 1, custom_op: bool = True, name: str = "the model"
+        self,
+        source: Path | str | bytes,
+        threads: int = 1,
+        custom_op: bool = True,
+        name: str = "the model",
+        description: tuple[dict[str, Any], Vocabulary] | None = None,
     ) -> None:
         """source: the file, or its content with a name for errors.
 
-        custom_op: False to use the function body even if the library exists.
+        custom_op: False to use the function body even if the library exists. description: the configuration and
+        vocabulary in the file, if they have been read already.
         """
         extras.require("onnxruntime", for_="the onnxruntime backend")
         self.name = name if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
         model = _parse(content, self.name)
-        metadata = {each.key: each.value for each in model.metadata_props}
-        self.config = read_config(metadata, self.name)
-        self.vocab = read_vocabulary(metadata, self.config, self.name)
+        self.config, self.vocab = description or _description(model, self.name)
         self._rows = self.config["layers"] * UNITS[self.config["unit"]].state_rows
         self.form, self._session = self._start(model, content, threads, custom_op)
         self._check_signature()
@@ -159,7 +164,13 @@ class OnnxRuntimeModel(PythonLoop):
 
 def start(source: Source, precision: str, threads: int, variant: str) -> OnnxRuntimeModel:
     """Entry point for the registry. variant: "function" to use the function body even if the custom op was built."""
-    return OnnxRuntimeModel(source.content(), threads, custom_op=variant != "function", name=str(source.file))
+    return OnnxRuntimeModel(
+        source.content(),
+        threads,
+        custom_op=variant != "function",
+        name=str(source.file),
+        description=(source.config, source.vocab),
+    )
 
 
 def _read(path: Path) -> bytes:
@@ -179,6 +190,12 @@ def _parse(content: bytes, name: str) -> ModelProto:
         return onnx.load_model_from_string(content)
     except Exception as error:  # protobuf implementations raise different types
         raise VcdeployError(f"{name} is not a complete ONNX file ({error}): {EXPORT_AGAIN}") from error
+
+
+def _description(model: ModelProto, name: str) -> tuple[dict[str, Any], Vocabulary]:
+    metadata = {each.key: each.value for each in model.metadata_props}
+    config = read_config(metadata, name)
+    return config, read_vocabulary(metadata, config, name)
 
 
 def session_options(threads: int) -> Any:

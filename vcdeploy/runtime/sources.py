@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,29 +19,26 @@ from vcdeploy.vocabulary import Vocabulary
 from vcdeploy.zoo import model_file, names
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from vcdeploy.format.reader import Stored
-    from vcdeploy.training.checkpoint import Checkpoint
     from vcdeploy.units import LanguageModel
 
 
 class Source(Protocol):
     """A trained model before it is started on a backend.
 
-    config: its description (unit, dim, layers, sharpness, epsilon, kind, …).
+    config: its description (unit, dim, layers, sharpness, epsilon, kind, …). progress: how long it was trained.
     """
 
     file: Path
     config: dict[str, Any]
     vocab: Vocabulary
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The model as a checkpoint, for exporting it in another form."""
+    progress: dict[str, Any]
 
     def weights(self) -> Mapping[str, Any]:
-        """The weights by name."""
+        """The weights by name, as they are stored."""
+
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
+        """The weights in float32, by PyTorch name."""
 
     def content(self) -> bytes:
         """The model as the bytes of an ONNX file."""
@@ -124,21 +120,25 @@ class CheckpointSource:
         from vcdeploy.training import checkpoint
 
         self.file = file
-        self.checkpoint: Checkpoint = checkpoint.read(file)
-        self.config, self.vocab = self.checkpoint.config, self.checkpoint.vocab
+        self._checkpoint = checkpoint.read(file)
+        self.config, self.vocab = self._checkpoint.config, self._checkpoint.vocab
+        self.progress = self._checkpoint.progress
         _check_description(self.config, file)
 
     def weights(self) -> Mapping[str, Any]:
-        return self.checkpoint.model
+        return self._checkpoint.model
+
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
+        return self._checkpoint.parameters()
 
     def content(self) -> bytes:
         from vcdeploy.format.graph import build
 
-        exported: bytes = build(self.checkpoint).SerializeToString()
+        exported: bytes = build(self).SerializeToString()
         return exported
 
     def network(self) -> LanguageModel:
-        return self.checkpoint.build()
+        return self._checkpoint.build()
 
 
 def network_of(content: bytes, name: str) -> LanguageModel:
@@ -166,6 +166,7 @@ class OnnxSource:
             ) from error
         self.config = reader.read_config(self._read.metadata, str(file))
         self.vocab = reader.read_vocabulary(self._read.metadata, self.config, str(file))
+        self.progress = self.config.get("training") or {}
         _check_description(self.config, file)
         if not self._read.sealed:
             warnings.warn(
@@ -176,45 +177,40 @@ class OnnxSource:
 
     def weights(self) -> Mapping[str, Stored]:
         """The weights in the file. They are the whole model only if the graph is the one its description implies."""
-        difference = structure.difference(self._read.graph, self.config, len(self.vocab)) if self._compare else None
-        if difference:
-            raise VcdeployError(
-                f"the graph of {self.file} is not the one that vcdeploy writes for its description ({difference}), so "
-                "its weights alone do not define it: run it as it is with the onnxruntime backend, or "
-                f"{reader.EXPORT_AGAIN}"
-            )
+        if self._compare:
+            difference = structure.difference(self._read.graph, self.config, len(self.vocab))
+            if difference:
+                raise VcdeployError(
+                    f"the graph of {self.file} is not the one that vcdeploy writes for its description ({difference}), "
+                    "so its weights alone do not define it: run it as it is with the onnxruntime backend, or "
+                    f"{reader.EXPORT_AGAIN}"
+                )
+            self._compare = False  # once is enough: nothing of the file changes
         return self._read.weights
 
     def content(self) -> bytes:
         return self._content
 
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The model as a checkpoint, as far as the file has the data, for exporting it in another form."""
-        for module in ("torch", "safetensors"):
-            require(module, for_="a model's weights in PyTorch")
-        from vcdeploy.training.checkpoint import Checkpoint
-
-        config = dict(self.config)
-        config.setdefault("dropout", 0.0)
-        return Checkpoint(config, self.vocab, self._state_dict(), {}, config.get("training") or {})
-
     def network(self) -> LanguageModel:
+        import torch
+
         from vcdeploy.units import LanguageModel
 
-        weights = self._state_dict()  # compares the graph, before a network of the described size is built
+        parameters = self.parameters()  # compares the graph, before a network of the described size is built
         settings = {name: self.config[name] for name in ("dim", "layers", "sharpness", "epsilon")}
-        network = LanguageModel(self.config["unit"], len(self.vocab), **settings, bias=bool(self.config.get("bias")))
         try:
-            network.load_state_dict(weights)
+            network = LanguageModel(
+                self.config["unit"], len(self.vocab), **settings, bias=bool(self.config.get("bias"))
+            )
+        except ValueError as error:
+            raise VcdeployError(f"the description of {self.file} is invalid: {error}") from error
+        try:
+            network.load_state_dict({name: torch.from_numpy(array) for name, array in parameters.items()})
         except RuntimeError as error:
             raise VcdeployError(f"the weights of {self.file} don't match its description: {error}") from error
         return network
 
-    def _state_dict(self) -> dict[str, Tensor]:
-        """The weights in float32, by PyTorch name."""
-        import torch
-
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
         from vcdeploy.format.dense import own_weights
 
         weights = self.weights()
@@ -229,4 +225,4 @@ class OnnxSource:
                 parameters[f"unit.{name}"] = stored.wide()
             elif layer == "output":
                 parameters[name] = stored.wide()
-        return {name: torch.from_numpy(array.copy()) for name, array in parameters.items()}
+        return parameters

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from vcdeploy import kernels
 from vcdeploy.format.dense import joined_bias
+from vcdeploy.kernels import OPS
 from vcdeploy.reference import cells
 from vcdeploy.spec import UNITS, Unit
 from vcdeploy.units.variable import check_size, initial_state, refuse_positional
@@ -55,7 +55,7 @@ class DenseUnit(nn.Module):
             self.spec.trains and not self.bias and x.device.type == "cpu" and not exporting and torch.is_grad_enabled()
         )
         if own or self.layer is Weights:
-            run = cells.SEQUENCES[self.spec.name] if exporting else kernels.OPS[self.spec.name]
+            run = cells.SEQUENCES[self.spec.name] if exporting else OPS[self.spec.name]
             made: tuple[Tensor, ...] = run(x, h, layer.weight_hh_l0, layer.weight_ih_l0, *c)
             return made
         before = [each.unsqueeze(0) for each in (h, *c)]

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vcdeploy import kernels
 from vcdeploy.format.steps import op_attributes
+from vcdeploy.kernels import OPS
 from vcdeploy.spec import UNITS, Unit
 
 
@@ -38,7 +38,7 @@ def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float
     During torch.onnx.export this emits the ONNX op of that name; `vcdeploy.export.attach_functions` adds its body.
     """
     if not torch.onnx.is_in_onnx_export():
-        outputs: tuple[Tensor, ...] = kernels.OPS[unit.name](*inputs, sharpness, epsilon)
+        outputs: tuple[Tensor, ...] = OPS[unit.name](*inputs, sharpness, epsilon)
         return outputs
     X, H0, *_ = inputs
     shapes = [X.shape, H0.shape, X.shape[:2], *(each.shape for each in inputs[7:])]  # Y, H, M and, if there is a C0, C

@@ -1,13 +1,11 @@
-"""Encodes a user's prime as ids, and suggests the nearest known text if the model lacks a symbol."""
+"""Suggests the nearest text a model knows for a prime that has other symbols."""
 
 from __future__ import annotations
 
 import shlex
 import unicodedata
+from collections.abc import Sequence
 from difflib import get_close_matches
-
-import numpy as np
-from numpy.typing import NDArray
 
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.vocabulary.symbols import Vocabulary, describe_unknown
@@ -19,41 +17,35 @@ PLAIN = {"‘": "'", "’": "'", "‚": ",", "“": '"', "”": '"', "„": '"',
          "\t": " ", "\r": "", "\n": " "}  # fmt: skip
 
 
-def encode_prime(text: str, vocab: Vocabulary, from_file: bool) -> NDArray[np.int64]:
-    """The ids of a prime; a symbol the model doesn't know is an error that suggests the nearest known text."""
-    if vocab.kind == "text" and ((ids := vocab.lookup(text)) < 0).any():
-        nearest = {each: _nearest_characters(each, vocab) for each in dict.fromkeys(text) if vocab.lookup(each)[0] < 0}
-        raise BadValue(
-            f"{describe_unknown(text, ids)}, is not among the {len(vocab)} symbols of the model; "
-            + _offer("".join(nearest.get(each, each) for each in text), nearest, from_file)
-        )
-    if vocab.kind == "music":
-        symbols = _music_symbols(text, vocab)
-        ids = vocab.lookup(symbols)
-        if (ids < 0).any():
-            nearest = {each: _nearest_symbol(each, vocab) for each, id_ in zip(symbols, ids, strict=True) if id_ < 0}
-            suggestion = " ".join(near for each in symbols if (near := nearest.get(each, each)))
-            raise BadValue(
-                f"{describe_unknown(symbols, ids)}, is not among the {len(vocab)} symbols of the model; "
-                + _offer(suggestion, nearest, from_file)
-            )
-        return ids.astype(np.int64)
-    return vocab.encode(text)
+def with_suggestion(error: VcdeployError, text: str, vocab: Vocabulary, from_file: bool) -> VcdeployError:
+    """The error for a prime that the model lacks symbols of, with the nearest text it knows.
+
+    error: what Vocabulary.encode raised. from_file: whether the prime was read from a file rather than typed.
+    """
+    if vocab.kind == "bits":
+        return error
+    of_text = vocab.kind == "text"
+    symbols: Sequence[str] = text if of_text else _music_symbols(text, vocab)
+    ids = vocab.lookup(symbols)
+    unknown = dict.fromkeys(each for each, id_ in zip(symbols, ids.tolist(), strict=True) if id_ < 0)
+    nearest = {each: (_nearest_characters if of_text else _nearest_symbol)(each, vocab) for each in unknown}
+    known = (near for each in symbols if (near := nearest.get(each, each)))
+    return BadValue(
+        f"{describe_unknown(symbols, ids)}, is not among the {len(vocab)} symbols of the model; "
+        + _offer(("" if of_text else " ").join(known), nearest, from_file)
+    )
 
 
 def _music_symbols(text: str, vocab: Vocabulary) -> list[str]:
-    """Read music as Vocabulary.encode does, but accept a line that has one unknown symbol and is not valid ABC."""
+    """The symbols of music, as Vocabulary.encode reads it, or of a line that has one unknown symbol and is no ABC."""
     from vcdeploy.music import notation
 
-    line = text.split()
-    strange = sum(symbol not in vocab.symbols for symbol in line)
-    several_lines = "\n" in text.removesuffix("\n")
-    if not strange and not several_lines:
-        return line
     try:
         return notation.symbols_of(text)
     except VcdeployError:
-        if several_lines or strange > 1 or len(line) < 2:
+        line = text.split()
+        unknown = sum(symbol not in vocab.symbols for symbol in line)
+        if "\n" in text.removesuffix("\n") or unknown != 1 or len(line) < 2:
             raise
         return line
 
