@@ -266,11 +266,13 @@ def test_an_error_of_the_system_is_one_line(
 
 
 def test_streams_cannot_bypass_the_filter_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stdout", screen)
+    screen = io.BytesIO()
+    stream = io.TextIOWrapper(screen, encoding="utf-8", write_through=True)
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", stream)
     before = sys.stdout, sys.stderr
     with terminal.guarded_output():
         assert not hasattr(sys.stdout, "buffer")
         click.echo(b"\x1b[2J")
     assert (sys.stdout, sys.stderr) == before
-    assert screen.getvalue() == "␛[2J\n"
+    assert screen.getvalue().decode() == "␛[2J\n"
