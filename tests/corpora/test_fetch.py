@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import os
 import socket
 import subprocess
 import sys
@@ -302,3 +303,17 @@ def test_what_another_process_has_completed_meanwhile_is_not_fetched_again(
     ours.join()
     assert server.asked == []
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_file_and_its_folder_reach_the_disk(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, target, real = list[tuple[str, bool]](), tmp_path / "file", os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), target.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    download(server.url(), target, digest=DIGEST)
+    assert synced == [(str(part(target)), False), (str(tmp_path), True)]
