@@ -220,6 +220,23 @@ def test_a_run_that_diverges_stops_and_keeps_the_checkpoint_of_before(make_train
     assert checkpoint.read(trainer.folder / "last.safetensors").progress["step"] == LOG_EVERY
 
 
+def test_metrics_reach_the_disk_before_the_checkpoint_that_counts_them(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, real = list[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    trainer = make_trainer(epochs=0.1)
+    trainer.run()
+    rows = (trainer.folder / "metrics.jsonl").read_text().count("\n")
+    last = next(at for at, name in enumerate(synced) if name.startswith(".last.safetensors."))
+    assert synced[:last].count("metrics.jsonl") == rows > 0
+
+
 @pytest.mark.parametrize(
     ("losses", "diverges"),
     [
