@@ -16,7 +16,7 @@ from outcomes import refused, said
 from small_models import scheduled
 
 from vcdeploy import cli
-from vcdeploy.cli.sample import sample
+from vcdeploy.cli.sample import LENGTH, _ends_sentence, sample
 from vcdeploy.music import notation, rendering
 from vcdeploy.runtime import Sampling, load
 from vcdeploy.runtime.backends import PythonLoop
@@ -286,6 +286,21 @@ def test_a_text_stops_at_the_end_of_a_sentence() -> None:
     assert longer.startswith(whole.removesuffix("\n")) and longer.removesuffix("\n") != whole.removesuffix("\n")
     exact = run("english", "--prime", "The prime min", "--length", "7").stdout
     assert exact == f"The prime min{text[:7]}\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "last", "after", "ends"),
+    [
+        (LENGTH, ".", " ", True),
+        (LENGTH + 50, "?", "\n", True),
+        (LENGTH - 1, ".", " ", False),
+        (LENGTH, ".", "5", False),
+        (LENGTH, "a", " ", False),
+    ],
+)
+def test_a_sentence_ends_with_a_full_stop_before_white_space(made: int, last: str, after: str, ends: bool) -> None:
+    vocab = Vocabulary("a5.? \n")
+    assert _ends_sentence(vocab)(made, *vocab.encode(last + after)) is ends
 
 
 def test_a_sentence_may_be_too_long(models: dict[str, Path]) -> None:
