@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,16 @@ def forks_while_running(threads: int, count: int) -> int:
 
     with meanwhile(lambda: runner.run(tokens())):
         return sum(not forked(child) for _ in range(count))
+
+
+def forks_between_short_runs(count: int) -> int:
+    """Other threads take and give turns all the time: at the moment of the fork a lock may be held."""
+    runner, one = model("vcgru", 8), tokens(1, 1)
+    expected = runner.run(one)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(meanwhile(lambda: runner.run(one)))
+        return sum(not forked(lambda: same(runner.run(one), expected)) for _ in range(count))
 
 
 def forks_with_a_session(threads: int, count: int) -> int:
@@ -284,6 +294,7 @@ def main() -> None:
         ("a forked child runs, threads=2", n, lambda: forks_while_idle(2, n)),
         ("fork while another thread runs, threads=1", n, lambda: forks_while_running(1, n)),
         ("fork while another thread runs, threads=2", n, lambda: forks_while_running(2, n)),
+        ("fork between short runs of other threads", 10 * n, lambda: forks_between_short_runs(10 * n)),
         ("fork while another thread uses a session", 2 * n, lambda: sum(forks_with_a_session(t, n) for t in (1, 2))),
         ("fork while another thread trains", n, lambda: forks_while_training(n)),
         ("ids overwritten during a run", n, lambda: writes_during_a_run(n)),

@@ -91,7 +91,7 @@ def test_music_names_what_it_does_not_know() -> None:
 @pytest.mark.parametrize("words", ["hello", "the prime minister", "a cabbage in bed", "e\nh"])
 def test_words_are_not_read_as_the_notes_among_their_letters(words: str) -> None:
     vocab = Vocabulary([*"ABCDEFGabcdefg", "<end>"], "music")
-    with pytest.raises(VcdeployError, match="this ABC cannot be read: '[htin]'"):
+    with pytest.raises(VcdeployError, match=r"this ABC cannot be read: '[htin]'"):
         vocab.encode(words)
 
 
