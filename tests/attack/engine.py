@@ -294,7 +294,7 @@ def main() -> None:
         ("a forked child runs, threads=2", n, lambda: forks_while_idle(2, n)),
         ("fork while another thread runs, threads=1", n, lambda: forks_while_running(1, n)),
         ("fork while another thread runs, threads=2", n, lambda: forks_while_running(2, n)),
-        ("fork between short runs of other threads", 10 * n, lambda: forks_between_short_runs(10 * n)),
+        ("fork between short runs of other threads", 4 * n, lambda: forks_between_short_runs(4 * n)),
         ("fork while another thread uses a session", 2 * n, lambda: sum(forks_with_a_session(t, n) for t in (1, 2))),
         ("fork while another thread trains", n, lambda: forks_while_training(n)),
         ("ids overwritten during a run", n, lambda: writes_during_a_run(n)),
