@@ -13,6 +13,7 @@ from onnx import ModelProto
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export.parity import Report, check_export
+from vcdeploy.files import is_standard_output
 from vcdeploy.format.graph import build
 from vcdeploy.runtime.sources import Source, open_source
 from vcdeploy.zoo import FOLDER
@@ -54,7 +55,7 @@ class Job:
         """Raise if writing there would overwrite the model itself or, without `force`, another regular file."""
         if path.exists() and path.samefile(self.source.file):
             raise VcdeployError(f"{path} is the model itself: choose another path with -o or --bundle")
-        if path.is_file() and not force:
+        if path.is_file() and not force and not is_standard_output(path):
             raise VcdeployError(
                 f"{path} exists: give --force to replace it, or choose another path with -o or --bundle"
             )

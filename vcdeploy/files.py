@@ -37,6 +37,11 @@ def write_privately(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
+def is_standard_output(path: Path) -> bool:
+    """Whether a path such as /dev/stdout or /dev/fd/1 names standard output."""
+    return _descriptor(path) == 1
+
+
 def read_limited(file: BinaryIO | BufferedIOBase, limit: int) -> bytes | None:
     """The rest of a file, or None if that is more than `limit` bytes: some devices, pipes and archives never end."""
     content = bytearray()

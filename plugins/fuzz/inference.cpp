@@ -18,6 +18,7 @@ struct Weights {
     struct Layer {
         std::vector<float> U, V, u, v;
         float b;
+        std::vector<float> bias;  // of a dense unit; empty if it has none
     };
     std::vector<Layer> layers;
 };
@@ -131,7 +132,7 @@ void require_same(const Result& one, const Result& other, const char* promise) {
 }
 
 void attack(Bytes bytes) {
-    const Unit unit = bytes.one_of({Unit::vcrnn, Unit::vcgru, Unit::vclstm});
+    const UnitSpec& spec = kUnits[bytes.number(0, kUnitCount - 1)];
     const Precision precision = static_cast<Precision>(bytes.number(0, kPrecisionCount - 1));
     const int dim = bytes.flag() ? bytes.number(1, 40) : bytes.one_of({1, 15, 16, 17, 63, 64, 65, 97, 130});
     const int vocab = bytes.number(1, 20), layers = bytes.number(1, 2), T = bytes.number(1, 6), B = bytes.number(1, 3);
@@ -139,21 +140,29 @@ void attack(Bytes bytes) {
     const float scale = bytes.one_of({0.3f, 1.0f, 30.0f, 1e-20f, 1e18f});
     const double sharpness = bytes.flag() ? bytes.one_of({0.1, 1.0, 8.0}) : bytes.raw<double>();
     const double epsilon = bytes.flag() ? 1e-3 : bytes.raw<double>();
-    const std::size_t rows = static_cast<std::size_t>(gates_of(unit)) * dim, matrix = rows * dim;
+    const std::size_t rows = static_cast<std::size_t>(spec.gates) * dim, matrix = rows * dim;
 
     Weights weights;
     weights.embedding = bytes.numbers(static_cast<std::size_t>(vocab) * dim, scale, wild_weights);
     weights.output = bytes.numbers(static_cast<std::size_t>(vocab) * dim, scale, wild_weights);
     weights.bias = bytes.numbers(vocab, scale, wild_weights);
-    ModelWeights views{unit, dim, vocab, view(weights.embedding, dim), {}, view(weights.output, dim), nullptr};
+    ModelWeights views{spec.unit, dim, vocab, view(weights.embedding, dim), {}, view(weights.output, dim), nullptr};
     views.bias = weights.bias.data();
     for (int l = 0; l < layers; ++l) {
         auto one = [&](std::size_t count) { return bytes.numbers(count, scale, wild_weights); };
-        weights.layers.push_back({one(matrix), one(matrix), one(dim), one(dim), one(1)[0]});
+        weights.layers.push_back({one(matrix), one(matrix), one(dim), one(dim), one(1)[0], {}});
+        if (!spec.variable && bytes.flag())
+            weights.layers.back().bias = one(static_cast<std::size_t>(spec.planes()) * dim);
     }
-    for (const Weights::Layer& each : weights.layers)
-        views.layers.push_back({view(each.U, dim), view(each.V, dim), each.u.data(), each.v.data(), each.b});
-    const std::size_t state_rows = static_cast<std::size_t>(layers) * spec_of(unit).state_rows;
+    for (const Weights::Layer& each : weights.layers) {
+        LayerWeights& layer = views.layers.emplace_back(LayerWeights{view(each.U, dim), view(each.V, dim)});
+        if (!each.bias.empty()) layer.bias = each.bias.data();
+        if (!spec.variable) continue;
+        layer.u = each.u.data();
+        layer.v = each.v.data();
+        layer.b = each.b;
+    }
+    const std::size_t state_rows = static_cast<std::size_t>(layers) * spec.state_rows;
     const std::vector<float> state = bytes.numbers(state_rows * B * dim, 0.5f, wild_state);
     std::vector<std::int64_t> tokens(static_cast<std::size_t>(T) * B);
     for (std::int64_t& each : tokens) each = bytes.number(0, vocab - 1);

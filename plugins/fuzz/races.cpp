@@ -77,19 +77,21 @@ std::vector<float> training(Unit unit) {
     constexpr int kBatch = 8;
     constexpr std::size_t kTokens = kSteps * kBatch;
     const std::size_t matrix = static_cast<std::size_t>(gates_of(unit)) * kDim * kDim;
-    const bool has_cell = spec_of(unit).has_cell();
+    const bool has_cell = spec_of(unit).has_cell(), variable = spec_of(unit).variable;
+    const auto if_variable = [variable](auto& values) { return variable ? values.data() : nullptr; };
     const auto X = numbers(kTokens * kDim, 1), H0 = numbers(kBatch * kDim, 2), C0 = H0, U = numbers(matrix, 3),
                V = numbers(matrix, 4), u = numbers(kDim, 5), v = numbers(kDim, 6), dM = numbers(kTokens, 7);
-    const vcdeploy::training::TrainedLayer<float> layer{unit,     kSteps,   kBatch,   kDim,     Softness(1, 1e-3),
-                                                        U.data(), V.data(), u.data(), v.data(), 0.5f};
+    const vcdeploy::training::TrainedLayer<float> layer{
+        unit, kSteps, kBatch, kDim, Softness(1, 1e-3), U.data(), V.data(), if_variable(u), if_variable(v), 0.5f};
     std::vector<float> Y(X.size()), M(kTokens), gates(kTokens * gates_of(unit) * (kDim + 32)), C = C0;
     vcdeploy::training::run_forward(
-        layer, {X.data(), H0.data(), has_cell ? C.data() : nullptr, Y.data(), M.data(), gates.data()}, 2, "auto");
+        layer, {X.data(), H0.data(), has_cell ? C.data() : nullptr, Y.data(), if_variable(M), gates.data()}, 2, "auto");
     std::vector<float> dH = H0, dC = C0, dX(X.size()), dU(matrix), dV(matrix), du(kDim), dv(kDim), dS(kTokens);
     vcdeploy::training::run_backward(
         layer,
-        {X.data(), H0.data(), has_cell ? C0.data() : nullptr, Y.data(), M.data(), gates.data(), X.data(), dM.data(),
-         dH.data(), has_cell ? dC.data() : nullptr, dX.data(), dU.data(), dV.data(), du.data(), dv.data(), dS.data()},
+        {X.data(), H0.data(), has_cell ? C0.data() : nullptr, Y.data(), if_variable(M), gates.data(), X.data(),
+         if_variable(dM), dH.data(), has_cell ? dC.data() : nullptr, dX.data(), dU.data(), dV.data(), if_variable(du),
+         if_variable(dv), if_variable(dS)},
         2, "auto");
     dU.insert(dU.end(), dX.begin(), dX.end());
     return dU;
@@ -101,20 +103,22 @@ std::vector<float> training(Unit unit) {
 int main(int count, char** arguments) {
     using namespace vcdeploy;
     using namespace vcdeploy::fuzz;
-    const double seconds = (count > 1 ? std::atof(arguments[1]) : 20) / (5.0 * kVariableCount);
-    for (int unit = 0; unit < kVariableCount; ++unit) {
-        const UnitSpec& spec = kUnits[unit];
+    const double seconds = (count > 1 ? std::atof(arguments[1]) : 20) / (5.0 * kUnitCount);
+    for (const UnitSpec& spec : kUnits) {
         const std::size_t matrix = static_cast<std::size_t>(spec.gates) * kDim * kDim;
         const auto embedding = numbers(kVocab * kDim, 1), output = numbers(kVocab * kDim, 2), bias = numbers(kVocab, 3),
-                   U = numbers(matrix, 4), V = numbers(matrix, 5), u = numbers(kDim, 6), v = numbers(kDim, 7);
+                   U = numbers(matrix, 4), V = numbers(matrix, 5), u = numbers(kDim, 6), v = numbers(kDim, 7),
+                   gate_bias = numbers(spec.planes() * kDim, 8);
+        LayerWeights layer{view(U), view(V)};
+        if (spec.variable) {
+            layer.u = u.data();
+            layer.v = v.data();
+            layer.b = 0.5f;
+        } else {
+            layer.bias = gate_bias.data();
+        }
         for (const Precision precision : {Precision::f32, Precision::int8}) {
-            Model model({spec.unit,
-                         kDim,
-                         kVocab,
-                         view(embedding),
-                         {{view(U), view(V), u.data(), v.data(), 0.5f}},
-                         view(output),
-                         bias.data()},
+            Model model({spec.unit, kDim, kVocab, view(embedding), {layer}, view(output), bias.data()},
                         {Softness(1, 1e-3), precision, 3, 1 << 20, &choose_kernels("auto")});
             attack((std::string("one ") + spec.name + " model, three callers, three threads").c_str(), 3, seconds,
                    [&] { return inference(model); });
@@ -122,6 +126,7 @@ int main(int count, char** arguments) {
             attack((std::string("sessions of a ") + spec.name + " model, three callers").c_str(), 3, seconds,
                    [&] { return sessions(model, shared); });
         }
+        if (spec.resets_product) continue;  // not trained here
         attack((std::string("training passes of ") + spec.name + ", two callers, two threads").c_str(), 2, seconds,
                [&] { return fuzz::training(spec.unit); });
     }

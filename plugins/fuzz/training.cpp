@@ -11,7 +11,9 @@ namespace {
 
 template <class T>
 void attack(Bytes bytes) {
-    const Unit unit = bytes.one_of({Unit::vcrnn, Unit::vcgru, Unit::vclstm});
+    const Unit unit =
+        bytes.one_of({Unit::vcrnn, Unit::vcgru, Unit::vclstm, Unit::rnn, Unit::gru_reset_first, Unit::lstm});
+    const bool variable = spec_of(unit).variable;
     const int steps = bytes.number(1, 5), batch = bytes.number(1, 9);
     const int dim = bytes.flag() ? bytes.number(1, 40) : bytes.one_of({1, 15, 16, 17, 31, 32, 33, 65, 97});
     const bool has_cell = spec_of(unit).has_cell();
@@ -30,23 +32,27 @@ void attack(Bytes bytes) {
     const auto U = numbers(matrix, scale), V = numbers(matrix, scale), u = numbers(D, scale), v = numbers(D, scale);
     const auto dY = numbers(tokens * D, 1), dM = numbers(tokens, 1), dH0 = numbers(B * D, 1),
                dC0 = numbers(has_cell ? B * D : 0, 1);
-    const training::TrainedLayer<T> layer{unit,     steps,    batch,    dim,      Softness(sharpness, 1e-3),
-                                          U.data(), V.data(), u.data(), v.data(), numbers(1, 1)[0]};
+    const auto if_variable = [variable](auto& values) { return variable ? values.data() : nullptr; };
+    const training::TrainedLayer<T> layer{
+        unit,           steps,          batch,           dim, Softness(sharpness, 1e-3), U.data(), V.data(),
+        if_variable(u), if_variable(v), numbers(1, 1)[0]};
     const int most = bytes.number(0, 7) == 7 ? 2 : 1;
     for (const Kernels* kernels : usable_kernels()) {
         std::vector<T> expected;
         for (int threads = 1; threads <= most; ++threads) {
             std::vector<T> Y(tokens * D), M(tokens), gates(tokens * gates_of(unit) * W), C = C0;
             training::run_forward(
-                layer, {X.data(), H0.data(), has_cell ? C.data() : nullptr, Y.data(), M.data(), gates.data()}, threads,
-                kernels->name);
+                layer, {X.data(), H0.data(), has_cell ? C.data() : nullptr, Y.data(), if_variable(M), gates.data()},
+                threads, kernels->name);
             for (const T m : M)
                 if (!(m >= 0 && m <= 1)) return;  // overflow on the way: no backward pass
+            for (const T y : Y)
+                if (!(y - y == 0)) return;
             std::vector<T> dH = dH0, dC = dC0, dX(tokens * D), dU(matrix), dV(matrix), du(D), dv(D), dS(tokens);
             training::run_backward(layer,
-                                   {X.data(), H0.data(), has_cell ? C0.data() : nullptr, Y.data(), M.data(),
-                                    gates.data(), dY.data(), dM.data(), dH.data(), has_cell ? dC.data() : nullptr,
-                                    dX.data(), dU.data(), dV.data(), du.data(), dv.data(), dS.data()},
+                                   {X.data(), H0.data(), has_cell ? C0.data() : nullptr, Y.data(), if_variable(M),
+                                    gates.data(), dY.data(), if_variable(dM), dH.data(), has_cell ? dC.data() : nullptr,
+                                    dX.data(), dU.data(), dV.data(), if_variable(du), if_variable(dv), if_variable(dS)},
                                    threads, kernels->name);
             std::vector<T> all;
             for (const std::vector<T>* each : {&Y, &M, &C, &dH, &dC, &dX, &dU, &dV, &du, &dv, &dS})

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,16 @@ def forks_while_running(threads: int, count: int) -> int:
 
     with meanwhile(lambda: runner.run(tokens())):
         return sum(not forked(child) for _ in range(count))
+
+
+def forks_between_short_runs(count: int) -> int:
+    """Other threads take and give turns all the time: at the moment of the fork a lock may be held."""
+    runner, one = model("vcgru", 8), tokens(1, 1)
+    expected = runner.run(one)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(meanwhile(lambda: runner.run(one)))
+        return sum(not forked(lambda: same(runner.run(one), expected)) for _ in range(count))
 
 
 def forks_with_a_session(threads: int, count: int) -> int:
@@ -234,22 +244,28 @@ def cancels_and_timeouts(count: int) -> int:
 
 
 def signals(count: int) -> int:
-    """Ctrl-C, and a SIGTERM whose handler uses the model and forks."""
-    endless = np.zeros((100_000, 1), np.int64)
+    """Ctrl-C, and a SIGTERM whose handler uses the model and forks.
+
+    Python runs the handler at the latest when the call returns, so the call is one that takes longer than DEADLINE.
+    """
+    endless = np.zeros((4_000_000, 1), np.int64)
+
+    def make() -> Any:
+        return model("vcgru", 512, bias=2.0, threads=2)
 
     def interrupted(delay: float) -> bool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        runner = large(2)
+        runner = make()
         expected = runner.run(tokens())
 
         def run() -> None:
             threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
-            runner.run(endless)
+            runner.run(endless, logits="none")
 
         return ends_with(KeyboardInterrupt, run, runner, expected)
 
     def terminated(delay: float) -> bool:
-        runner = large(2)
+        runner = make()
         expected = runner.run(tokens())
 
         def handler(*_: Any) -> None:
@@ -259,7 +275,7 @@ def signals(count: int) -> int:
         signal.signal(signal.SIGTERM, handler)
         try:
             threading.Timer(delay, os.kill, (os.getpid(), signal.SIGTERM)).start()
-            runner.run(endless)
+            runner.run(endless, logits="none")
         except SystemExit as error:
             return error.code == 0
         return False
@@ -278,6 +294,7 @@ def main() -> None:
         ("a forked child runs, threads=2", n, lambda: forks_while_idle(2, n)),
         ("fork while another thread runs, threads=1", n, lambda: forks_while_running(1, n)),
         ("fork while another thread runs, threads=2", n, lambda: forks_while_running(2, n)),
+        ("fork between short runs of other threads", 4 * n, lambda: forks_between_short_runs(4 * n)),
         ("fork while another thread uses a session", 2 * n, lambda: sum(forks_with_a_session(t, n) for t in (1, 2))),
         ("fork while another thread trains", n, lambda: forks_while_training(n)),
         ("ids overwritten during a run", n, lambda: writes_during_a_run(n)),

@@ -425,6 +425,12 @@ def crafted(saved: Any) -> dict[str, Callable[[Any], None]]:
                 set_progress(keys, value)
     for key, value in SETTINGS:
         set_progress(("config", key), value)
+    for key, value in (("unit", "x"), ("dim", 9), ("layers", 64)):
+
+        def change_both(each: Any, key: str = key, value: Any = value) -> None:
+            each.progress["config"][key] = each.config[key] = value
+
+        made[f"{key} = {value!r} in description and settings"] = change_both
     made["other symbols"] = lambda each: setattr(each, "vocab", type(each.vocab)([*each.vocab.symbols[:-1], "é"]))
     for group in ("model", "training"):
         made[f"no {group}"] = operator.methodcaller("__setattr__", group, {})

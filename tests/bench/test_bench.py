@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from small_models import scheduled
 
 from vcdeploy import load
 from vcdeploy.bench.scenarios import SAMPLING
+from vcdeploy.cli.bench_options import put_out
 from vcdeploy.export import build
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
@@ -105,6 +107,7 @@ def test_every_engine_and_scenario(run: Run, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     document = json.loads((tmp_path / "new" / "out.json").read_text())
     assert "{" not in result.stdout  # JSON only on request
+    assert re.search(r"^\d\d:\d\d:\d\d bench: (?!done)\w", result.stderr, re.MULTILINE)  # progress, for a log
     check(document)
     assert document["baseline"] == "onnxruntime gru"
     measured = [each["name"] for each in document["engines"]]
@@ -131,6 +134,14 @@ def test_every_engine_and_scenario(run: Run, tmp_path: Path) -> None:
     assert found["m"]["min"] == pytest.approx(0.25, abs=1e-3) and found["m"]["max"] == pytest.approx(0.5, abs=1e-3)
     assert found["m"]["mean"] == pytest.approx(0.375, abs=0.02)
     assert found["m"]["spread"] == pytest.approx(0.25 / 12**0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(("json_file", "printed"), [(None, "the table\n"), (Path("-"), '{"unit": "é"}\n')])
+def test_json_is_printed_only_on_request(
+    json_file: Path | None, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_out({"unit": "é"}, json_file, lambda: print("the table"))
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize(("unit", "dense"), [("vcrnn", "rnn"), ("vclstm", "lstm")])

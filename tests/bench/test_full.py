@@ -151,6 +151,7 @@ def test_a_stopped_run_continues(tmp_path: Path) -> None:
             process.kill()
     assert process.returncode == 130, errors
     assert "stopped; out has 1 of the runs; run the same command to continue" in errors
+    assert re.search(r"^\d\d:\d\d:\d\d bench report: (?!done)\w", errors, re.MULTILINE)  # progress, for a log
     assert [each.name for each in parts.iterdir()] == ["unit-vcrnn-1.json"]
     assert not (tmp_path / "out" / "report.json").exists()
     first = (parts / "unit-vcrnn-1.json").read_bytes()

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,21 @@ def test_json_is_one_document(folder: Path) -> None:
     assert document["written"] == [str(folder / "best-f16.onnx")]
     assert document["bytes"] == (folder / "best-f16.onnx").stat().st_size
     assert all(row["within"] and row["largest"] <= row["tolerance"] for row in document["differences"])
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_nothing_but_the_file_goes_to_standard_output(folder: Path, tmp_path: Path, options: list[str]) -> None:
+    """Whether it is a pipe or redirected into a file."""
+    link = tmp_path / "link"
+    link.symlink_to("/proc/self/fd/1")  # as /dev/stdout is, which a mistake would replace
+    command = [sys.executable, "-m", "vcdeploy", "export", str(folder), "-o", str(link), *options]
+    piped = subprocess.run(command, capture_output=True)
+    assert piped.returncode == 0, piped.stderr
+    assert ('"passed": true' if options else f"wrote {link}: vcgru") in piped.stderr.decode()
+    onnx.checker.check_model(onnx.load_from_string(piped.stdout))
+    with open(tmp_path / "out.onnx", "wb") as out:
+        subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL, check=True)
+    assert (tmp_path / "out.onnx").read_bytes() == piped.stdout
 
 
 def test_bundle(folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from outcomes import refused, said
 from small_models import scheduled
 
 from vcdeploy import cli
-from vcdeploy.cli.sample import sample
+from vcdeploy.cli.sample import LENGTH, _ends_sentence, sample
 from vcdeploy.music import notation, rendering
 from vcdeploy.runtime.backends import PythonLoop
 from vcdeploy.runtime.model import load
@@ -289,9 +289,40 @@ def test_a_text_stops_at_the_end_of_a_sentence() -> None:
     assert exact == f"The prime min{text[:7]}\n"
 
 
+@pytest.mark.parametrize(
+    ("made", "last", "after", "ends"),
+    [
+        (LENGTH, ".", " ", True),
+        (LENGTH + 50, "?", "\n", True),
+        (LENGTH - 1, ".", " ", False),
+        (LENGTH, ".", "5", False),
+        (LENGTH, "a", " ", False),
+    ],
+)
+def test_a_sentence_ends_with_a_full_stop_before_white_space(made: int, last: str, after: str, ends: bool) -> None:
+    vocab = Vocabulary("a5.? \n")
+    assert _ends_sentence(vocab)(made, *vocab.encode(last + after)) is ends
+
+
 def test_a_sentence_may_be_too_long(models: dict[str, Path]) -> None:
     text = run(models["text"]).stdout.removesuffix("\n")
     assert len(text) in (599, 600)  # a model without full stops; a final newline is not repeated
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 2])
+def test_a_stop_string_that_is_not_complete_at_the_end_takes_nothing_off(models: dict[str, Path], beyond: int) -> None:
+    """`beyond`: how many symbols past --length the stop string ends."""
+    length, settings = 20, ["--temperature", "0.9", "--top-p", "1", "--seed", "4"]
+    arguments: list[str | Path] = [models["text"], "--prime", "the pr", *settings]
+    text = run(*arguments, "--length", "23").stdout.removeprefix("the pr").removesuffix("\n")
+    stop = text[length + beyond - 3 : length + beyond]
+    assert text.index(stop) == length + beyond - 3
+    for show in ([], ["--show-compute"]):
+        result = run(*arguments, "--length", str(length), "--stop", stop, *show)
+        shown = "".join(result.stdout.splitlines()[:1])
+        assert shown == "the pr" + (text[:length] if beyond > 0 else text[: length + beyond - 3])
+    one = run(*arguments, "--length", "1", "--stop", text[:2])
+    assert one.stdout == f"the pr{text[0]}\n" and "mean m" not in one.stderr  # no step has read the symbol
 
 
 def test_most_seeds_continue_the_word() -> None:

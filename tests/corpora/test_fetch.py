@@ -1,6 +1,8 @@
 """Fetching from a local server that reproduces the usual behaviours and failures."""
 
+import fcntl
 import hashlib
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -279,3 +282,38 @@ def test_processes_and_threads_can_fetch_one_file_together(server: Server, tmp_p
     for name in (*map(str, range(rounds)), "threads"):
         assert [each.name for each in (tmp_path / name).iterdir()] == ["file"]
         assert (tmp_path / name / "file").read_bytes() == BODY
+
+
+def test_what_another_process_has_completed_meanwhile_is_not_fetched_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, waits, lock = tmp_path / "file", threading.Event(), fetch._lock
+
+    def watched(file: BinaryIO) -> bool:
+        waits.set()
+        return lock(file)
+
+    monkeypatch.setattr(fetch, "_lock", watched)
+    with part(target).open("ab") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        ours = threading.Thread(target=download, args=(server.url(), target), kwargs={"digest": DIGEST})
+        ours.start()
+        waits.wait()
+        target.write_bytes(BODY)
+    ours.join()
+    assert server.asked == []
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_file_and_its_folder_reach_the_disk(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, target, real = list[tuple[str, bool]](), tmp_path / "file", os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), target.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    download(server.url(), target, digest=DIGEST)
+    assert synced == [(str(part(target)), False), (str(tmp_path), True)]

@@ -88,6 +88,13 @@ def test_music_names_what_it_does_not_know() -> None:
         vocab.encode("G =20")
 
 
+@pytest.mark.parametrize("words", ["hello", "the prime minister", "a cabbage in bed", "e\nh"])
+def test_words_are_not_read_as_the_notes_among_their_letters(words: str) -> None:
+    vocab = Vocabulary([*"ABCDEFGabcdefg", "<end>"], "music")
+    with pytest.raises(VcdeployError, match=r"this ABC cannot be read: '[htin]'"):
+        vocab.encode(words)
+
+
 def test_vocabularies_that_make_no_sense() -> None:
     for symbols, kind, buffer, message in [
         ("ab", "speech", 0, "unknown vocabulary kind 'speech'; it is one of text, bits, music"),

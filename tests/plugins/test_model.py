@@ -2,8 +2,10 @@
 
 import itertools
 import math
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +168,21 @@ def test_helpers_that_went_to_sleep_wake_up() -> None:
     first = model.run(tokens)
     time.sleep(0.2)
     assert all(same_bits(one, other) for one, other in zip(first, model.run(tokens), strict=True))
+
+
+def test_idle_helpers_sleep() -> None:
+    """A helper that went on spinning would take the processor from others."""
+    weights = Weights("vcgru", 300)
+    before = set(os.listdir("/proc/self/task"))
+    model = weights.model(threads=3)
+    model.run(np.array([[1]]))
+    helpers = [Path(f"/proc/self/task/{each}/stat") for each in set(os.listdir("/proc/self/task")) - before]
+    assert len(helpers) == 2
+    deadline = time.monotonic() + 30
+    while any(each.read_text().rpartition(")")[2].split()[0] != "S" for each in helpers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    model.run(np.array([[1]]))  # with the helpers still there
 
 
 def test_calls_from_several_threads_wait_for_each_other() -> None:

@@ -36,6 +36,20 @@ def test_limits_are_named(content: bytes, said: str) -> None:
         reader.read(content)
 
 
+def test_packed_dimensions_are_read_only_up_to_the_limit() -> None:
+    """A list of all of them would take many times the file's size."""
+    assert reader._varints(memoryview(b"\1" * 1000), reader.MOST_DIMENSIONS) == [1] * (reader.MOST_DIMENSIONS + 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "most"), [(reader.CONFIG_KEY, reader.LONGEST_CONFIG), (reader.VOCAB_KEY, reader.LONGEST_VOCABULARY)]
+)
+def test_long_metadata_is_not_parsed(key: str, most: int) -> None:
+    metadata = {reader.CONFIG_KEY: "{}", reader.VOCAB_KEY: "[]", key: "[" * (most + 1)}
+    with pytest.raises(VcdeployError, match=rf"the {key} of it has {most + 1:,} characters, more than {most:,}"):
+        reader.read_config(metadata, "it")
+
+
 @pytest.mark.parametrize("name", ["model.onnx", "model", "model.safetensors"])
 def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()

@@ -149,9 +149,13 @@ def test_of_a_repeated_field_the_last_counts() -> None:
             first = nodes.part(8, "layers.9.V") + nodes.whole(2, 10) + nodes.part(9, b"\0" * 8)
             value = memoryview(first + bytes(value))
         content += nodes.part(number, bytes(value))
-    again = nodes.part(7, content)
-    weights = reader.read(again).weights
-    parsed = {each.name: each for each in ModelProto.FromString(again).graph.initializer}
+    opset = nodes.part(8, nodes.part(1, "other") + nodes.whole(2, 1) + nodes.part(1, "vcdeploy") + nodes.whole(2, 7))
+    entry = nodes.part(14, nodes.part(1, "other") + nodes.part(2, "{}") + nodes.part(1, "key") + nodes.part(2, "value"))
+    again = nodes.part(7, content) + opset + entry
+    file, proto = reader.read(again), ModelProto.FromString(again)
+    assert file.graph.opsets == {each.domain: each.version for each in proto.opset_import} == {"vcdeploy": 7}
+    assert file.metadata == {each.key: each.value for each in proto.metadata_props} == {"key": "value"}
+    weights, parsed = file.weights, {each.name: each for each in proto.graph.initializer}
     assert weights.keys() == parsed.keys() == {each.name for each in model.graph.initializer}
     for name, each in weights.items():
         assert np.array_equal(each.values, onnx.numpy_helper.to_array(parsed[name]))

@@ -425,6 +425,8 @@ untyped: Any = load  # to call it with wrong types
         lambda model, path: untyped(path, threads="2"),
         lambda model, path: untyped(path, threads=1.5),
         lambda model, path: untyped(path, threads=10**6),
+        lambda model, path: untyped(path, "torch", threads="2"),
+        lambda model, path: untyped(path, "torch", threads=0),
         lambda model, path: untyped(path, ["native"]),
         lambda model, path: untyped(path, precision=["f32"]),
         lambda model, path: model.run([[1], [2, 3]]),

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,46 @@ def test_a_run_that_diverges_stops_and_keeps_the_checkpoint_of_before(make_train
     with pytest.raises(VcdeployError, match=rf"training diverged: .* at step {2 * LOG_EVERY} .* a lower --lr"):
         trainer.run()
     assert checkpoint.read(trainer.folder / "last.safetensors").progress["step"] == LOG_EVERY
+
+
+def test_metrics_reach_the_disk_before_the_checkpoint_that_counts_them(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, real = list[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    trainer = make_trainer(epochs=0.1)
+    trainer.run()
+    rows = (trainer.folder / "metrics.jsonl").read_text().count("\n")
+    last = next(at for at, name in enumerate(synced) if name.startswith(".last.safetensors."))
+    assert synced[:last].count("metrics.jsonl") == rows > 0
+
+
+@pytest.mark.parametrize(
+    ("losses", "diverges"),
+    [
+        ((0.028, 0.392), False),  # a memorized text, and a passage less well known
+        ((0.028, 1.0), False),
+        ((0.028, 2.0), True),
+        ((1.2, 2.6), False),
+        ((1.2, 2.8), True),
+        ((6.2,), False),
+        ((7.0,), True),  # from the start
+    ],
+)
+def test_a_loss_has_diverged_if_half_of_what_was_learnt_is_lost(
+    make_trainer: MakeTrainer, losses: tuple[float, ...], diverges: bool
+) -> None:
+    trainer = make_trainer()
+    assert trainer.untrained == pytest.approx(math.log(20))
+    for loss in losses[:-1]:
+        trainer._check_course(loss)
+    with pytest.raises(VcdeployError, match="training diverged") if diverges else nullcontext():
+        trainer._check_course(losses[-1])
 
 
 def test_another_text_under_the_same_name_is_refused(make_trainer: MakeTrainer) -> None:

@@ -18,7 +18,7 @@ from vcdeploy.cli import terminal
 from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import complete_model
 from vcdeploy.errors import BadValue, VcdeployError
-from vcdeploy.files import write_atomically
+from vcdeploy.files import is_standard_output, write_atomically
 from vcdeploy.spec import PRECISIONS
 from vcdeploy.zoo import DEFAULT
 
@@ -74,7 +74,8 @@ def export(
     TensorRT. An engine is built on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
     line of the output is the command to finish there, with that folder as MODEL. Not run on a GPU yet.
     """
-    console = terminal.console(soft_wrap=True)
+    to_stdout = output is not None and is_standard_output(output)  # then everything else goes to standard error
+    console = terminal.console(stderr=to_stdout, soft_wrap=True)
     tensorrt = _TensorRt(console, steps, batch, as_json) if trt else None
     if tensorrt is None:
         for option, value in (("--steps", steps), ("--batch", batch)):
@@ -121,7 +122,7 @@ def export(
             raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
     document = {**about, "bytes": len(job.content), "written": [str(path) for path in written], **report.to_json()}
     if as_json and (tensorrt is None or not report.passed):
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(json.dumps(document, ensure_ascii=False), err=to_stdout)
     if not report.passed:
         raise VcdeployError(_failure(report))
     if not as_json:

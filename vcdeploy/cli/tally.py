@@ -42,10 +42,12 @@ class Tally:
         string of `sampling` says so.
 
         The m of a symbol is that of the step that reads it, which comes with the next token; so one more is drawn.
+        Except with stop strings: that token could complete one, and take symbols off the sample.
         """
         self.primed += len(prime)
         self.m = []
-        pieces, made, id_ = model.pieces(prime, length + 1, sampling, allowed=allowed), 0, -1
+        drawn = length if sampling.stop else length + 1
+        pieces, made, id_ = model.pieces(prime, drawn, sampling, allowed=allowed), 0, -1
         while True:
             start = time.perf_counter()
             piece = next(pieces, [])
@@ -64,7 +66,7 @@ class Tally:
                 self.bits -= token.log_probability / math.log(2)
                 ids.append(id_)
             yield ids
-            if not piece:  # a stop string ended it
+            if not piece:  # no token follows: a stop string ended it, or could have
                 return
 
     def sample_with_m(
@@ -83,17 +85,18 @@ class Tally:
             ids += piece
             yield from zip(ids[shown:], self.m[shown:], strict=False)
             shown = len(self.m)
-        if shown < len(ids):  # no step after a stop string reads the last symbol
+        if shown < len(ids):  # with stop strings, no step reads the last symbol
             yield ids[-1], m_of(model, np.concatenate([prime, ids]))[-1]
 
     def describe(self, model: Model, threads: int) -> str:
         symbols = self.primed + self.made
         detail = model.detail
         backend = f"{model.backend} ({detail})" if detail else model.backend
+        mean_m = f" · mean m {self.sum_m / self.read:.3f}" if self.read else ""
         return (
             f"{backend}, {model.precision}, {threads} thread{'s' * (threads > 1)} · "
             f"{symbols / max(self.seconds, 1e-9):,.0f} tokens/s ({self.primed:,} read, {self.made:,} generated) · "
-            f"{self.bits / max(self.made, 1):.3f} bits per symbol · mean m {self.sum_m / max(self.read, 1):.3f}"
+            f"{self.bits / max(self.made, 1):.3f} bits per symbol{mean_m}"
         )
 
 

@@ -36,7 +36,8 @@ from vcdeploy.units.variable import VariableUnit
 Row = dict[str, Any]
 BUDGET_TOLERANCE = 0.02  # relative, on the mean of a²/D²
 LOG_EVERY = 50  # steps between rows of metrics.jsonl
-DIVERGED = (2.0, 0.3)  # a loss above 2.0 × the lowest loss + 0.3 nats does not recover
+# A loss above 2.0 × the lowest loss + 0.3 nats does not recover, once it has lost half of what the run had learnt.
+DIVERGED = (2.0, 0.3)
 
 
 class Interrupted(Exception):
@@ -104,8 +105,8 @@ class Trainer:
         self.layers = 2 if config.unit == "crnn" else config.layers
         self.epoch_tally, self.recent = Tally(self.layers), Tally(self.layers)
         self.best: list[float] | None = None
-        # Lowest training loss logged so far; at first that of a model that has learnt nothing.
-        self.lowest = math.log(max(2, len(corpus.vocab)))
+        self.untrained = math.log(max(2, len(corpus.vocab)))  # the loss of a model that has learnt nothing
+        self.lowest = self.untrained  # training loss logged so far
         self.unfinished = False  # what follows the current step (rows, evaluation, best) is not done
         self.stop_signal: int | None = None
         self._locked = False
@@ -191,7 +192,7 @@ class Trainer:
         """Stop a diverged run before its checkpoint replaces a good one."""
         self.lowest = min(self.lowest, loss)
         times, more = DIVERGED
-        if loss > times * self.lowest + more:
+        if loss > max(times * self.lowest + more, (self.lowest + self.untrained) / 2):
             raise VcdeployError(
                 f"training diverged: the loss was {self.lowest:.3f} and is {loss:.4g} at step {self.step} (epoch "
                 f"{self.epoch:.2f}). Start again with a lower --lr (it peaks at {self.config.peak_lr:.2g}) or "
