@@ -14,7 +14,7 @@ one implementation and not in the other, and both are correct: that step of that
 
 A file of less than float32 precision is compared within these bounds using its weights as stored. In the comparison
 with the checkpoint's original weights, the weights are also perturbed by the rounding of that precision, and in int8
-the activations by up to half a level. A variable unit's int8 arithmetic gives the same bits in every runtime
+and w8a8 the activations by up to half a level. A variable unit's arithmetic then gives the same bits in every runtime
 (docs/design.md, section 2): with the weights as stored, no difference is allowed.
 """
 
@@ -152,8 +152,8 @@ def check_export(
     for rounds, some in chains.items():
         if some:
             differences += _compare(source, checkpoint.build(), some, rounds)
-    if source.config["precision"] == "int8" and stored.has_scheduler:
-        outputs = TorchModel(stored, checkpoint.vocab, "int8").run(tokens, state)
+    if _rounds(source):
+        outputs = TorchModel(stored, checkpoint.vocab, source.config["precision"]).run(tokens, state)
     else:
         outputs = TorchModel(stored.double(), checkpoint.vocab).run(tokens, state.astype(np.float64))
     return Report(differences, left_out, tokens, state, outputs)
@@ -165,7 +165,7 @@ def _compare(source: OnnxSource, exact: LanguageModel, chains: list["_Chain"], r
     references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
     if precision != "f32":
         references = {
-            "PyTorch, weights as stored": _SameBits(source.network())
+            "PyTorch, weights as stored": _SameBits(source.network(), precision)
             if rounds
             else _Comparison(source.network(), "f32"),
             "PyTorch, full precision": _Comparison(exact, precision, rounds),
@@ -206,7 +206,7 @@ class _Candidate:
     start: Callable[[], Runtime]
     steps: int = STEPS  # number of steps to compare
     hint: str = ""  # shown if it can't load the model
-    rounds: bool = False  # whether it rounds activations, as int8 is defined
+    rounds: bool = False  # whether it rounds activations, as quantized precisions are defined
 
     def chain(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> "_Chain":
         try:
@@ -230,7 +230,9 @@ def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> I
             from vcdeploy import _native
 
             name = f"native kernels, {_native.instruction_sets()[0]}"
-            yield _Candidate(name, lambda: native.start(source, precision, 1), rounds=precision == "int8")
+            yield _Candidate(
+                name, lambda: native.start(source, precision, 1), rounds=bool(PRECISIONS[precision].levels)
+            )
         else:
             left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to fix it")
     name = f"onnx evaluator {onnx.__version__}"
@@ -239,7 +241,7 @@ def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> I
 
 def _rounds(source: OnnxSource) -> bool:
     """Whether a graph rounds activations; ONNX's own ops of dense units don't."""
-    return source.config["precision"] == "int8" and UNITS[source.config["unit"]].variable
+    return bool(PRECISIONS[source.config["precision"]].levels) and UNITS[source.config["unit"]].variable
 
 
 def _onnx_runtimes(model: ModelProto, source: OnnxSource, left_out: list[str]) -> Iterator[_Candidate]:
@@ -305,10 +307,10 @@ class _Blurred(TorchFunctionMode):
 
 
 class _SameBits:
-    """Bit-exact comparison, for int8 with rounded activations: step by step, and all steps in one call."""
+    """Bit-exact comparison, for rounded activations: step by step, and all steps in one call."""
 
-    def __init__(self, network: LanguageModel) -> None:
-        self.network = network.float().eval()
+    def __init__(self, network: LanguageModel, precision: str) -> None:
+        self.network, self.precision = network.float().eval(), precision
 
     @torch.no_grad()
     def compare(self, against: str, chains: list[_Chain]) -> list[list[Difference]]:
@@ -317,7 +319,7 @@ class _SameBits:
 
     def _compare(self, against: str, chain: _Chain) -> list[Difference]:
         wanted = [
-            int8.run(self.network, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
+            int8.run(self.network, self.precision, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
             for step, state in zip(chain.tokens, chain.before, strict=True)
         ]
         logits, state, m = (torch.stack(each).numpy() for each in zip(*wanted, strict=True))
@@ -345,14 +347,14 @@ def _largest(values: Tensor) -> float:
 class _Comparison:
     """Comparison of a PyTorch model with a file that stores its weights in `precision`, within rounding.
 
-    rounds: whether the runtimes round activations, as int8 is defined.
+    rounds: whether the runtimes round activations, as quantized precisions are defined.
     """
 
     def __init__(self, network: LanguageModel, precision: str, rounds: bool = False) -> None:
         self.network, self.precision, self.rounds = network.double().eval(), precision, rounds
         self.unit: Any = network.unit
         self.variable = self.unit.has_scheduler
-        # int8 has its own sigmoid and tanh.
+        # Quantized precisions have their own sigmoid and tanh.
         self.activation = TANH_ERROR if rounds else ACTIVATION
         # ONNX attributes are float32.
         self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
@@ -475,12 +477,12 @@ class _Comparison:
         return {"logits": logits, "state": torch.stack(rows, 2), "compute": torch.stack(own, -1)}
 
     def _blurred(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
-        """The int8 perturbation of the activations in a step, or in the output layer, with input x and state h."""
+        """The perturbation of quantized activations in a step, or in the output layer, with input x and state h."""
         if not self.rounds or draw is None:
             return nullcontext()
         # xbar and hbar have separate levels; using those of the larger for both makes the bound larger.
         largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
-        return _Blurred(largest / (2 * activation_levels(self.unit.dim)), draw)
+        return _Blurred(largest / (2 * activation_levels(self.precision, self.unit.dim)), draw)
 
     def _variable_step(self, layer: Any, x: Tensor, before: list[Tensor], m: Tensor) -> list[Tensor]:
         """The reference's step with a given m: u = v = 0 and b = logit(m). T and B are flattened into one batch."""
@@ -512,7 +514,7 @@ class _Comparison:
         for weight in network.parameters():
             off = of_sum * torch.randn(weight.shape, generator=draw) * weight
             if weight.dim() > 1 and PRECISIONS[self.precision].rounding:
-                scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
+                scale = weight.abs().amax(-1, keepdim=True) if PRECISIONS[self.precision].levels else weight.abs()
                 off += PRECISIONS[self.precision].rounding * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
             weight.add_(off)
         return network

@@ -107,7 +107,7 @@ int main(int count, char** arguments) {
         const std::size_t matrix = static_cast<std::size_t>(spec.gates) * kDim * kDim;
         const auto embedding = numbers(kVocab * kDim, 1), output = numbers(kVocab * kDim, 2), bias = numbers(kVocab, 3),
                    U = numbers(matrix, 4), V = numbers(matrix, 5), u = numbers(kDim, 6), v = numbers(kDim, 7);
-        for (const Precision precision : {Precision::f32, Precision::int8}) {
+        for (const Precision precision : {Precision::f32, Precision::int8, Precision::w8a8}) {
             Model model({spec.unit,
                          kDim,
                          kVocab,
