@@ -14,7 +14,7 @@ one implementation and not in the other, and both are correct: that step of that
 
 A file of less than float32 precision is compared within these bounds using its weights as stored. In the comparison
 with the checkpoint's original weights, the weights are also perturbed by the rounding of that precision, and in int8
-the activations by up to half a level. A variable unit's int8 arithmetic gives the same bits in every runtime
+and w8a8 the activations by up to half a level. A variable unit's arithmetic then gives the same bits in every runtime
 (docs/design.md, section 2): with the weights as stored, no difference is allowed.
 """
 
@@ -157,7 +157,7 @@ def _compare(
     references: dict[str, _Comparison | _SameBits] = {"PyTorch": _Comparison(exact, "f32")}
     if precision != "f32":
         references = {
-            "PyTorch, weights as stored": _SameBits(stored) if rounds else _Comparison(stored, "f32"),
+            "PyTorch, weights as stored": _SameBits(stored, precision) if rounds else _Comparison(stored, "f32"),
             "PyTorch, full precision": _Comparison(exact, precision, rounds),
         }
     first, *others = (comparison.compare(against, chains) for against, comparison in references.items())
@@ -168,12 +168,12 @@ def _compare(
 
 @torch.no_grad()
 def _outputs(network: LanguageModel, precision: str, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> Arrays:
-    """PyTorch's outputs: in float64, or in int8 with the same bits as every runtime."""
+    """PyTorch's outputs: in float64, or if activations are quantized with the same bits as every runtime."""
     ids, before = torch.from_numpy(tokens), torch.from_numpy(state)
-    if precision == "int8" and network.has_scheduler:
+    if PRECISIONS[precision].levels and network.has_scheduler:
         from vcdeploy.runtime import int8
 
-        logits, after, m = int8.run(network.float().eval(), ids, before)
+        logits, after, m = int8.run(network.float().eval(), precision, ids, before)
     else:
         logits, after, m = network.double().eval()(ids, before.double())
     return logits.numpy(), after.numpy(), m.numpy()
@@ -205,7 +205,7 @@ class _Candidate:
     start: Callable[[], Runtime]
     steps: int = STEPS  # number of steps to compare
     hint: str = ""  # shown if it can't load the model
-    rounds: bool = False  # whether it rounds activations, as int8 is defined
+    rounds: bool = False  # whether it rounds activations, as quantized precisions are defined
 
     def chain(self, tokens: NDArray[np.int64], state: NDArray[np.float32]) -> "_Chain":
         try:
@@ -229,7 +229,9 @@ def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> I
             from vcdeploy import _native
 
             name = f"native kernels, {_native.instruction_sets()[0]}"
-            yield _Candidate(name, lambda: native.start(source, precision, 1), rounds=precision == "int8")
+            yield _Candidate(
+                name, lambda: native.start(source, precision, 1), rounds=bool(PRECISIONS[precision].levels)
+            )
         else:
             left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to fix it")
     name = f"onnx evaluator {onnx.__version__}"
@@ -238,7 +240,7 @@ def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> I
 
 def _rounds(source: OnnxSource) -> bool:
     """Whether a graph rounds activations; ONNX's own ops of dense units don't."""
-    return source.config["precision"] == "int8" and UNITS[source.config["unit"]].variable
+    return bool(PRECISIONS[source.config["precision"]].levels) and UNITS[source.config["unit"]].variable
 
 
 def _onnx_runtimes(model: ModelProto, source: OnnxSource, left_out: list[str]) -> Iterator[_Candidate]:
@@ -304,10 +306,10 @@ class _Blurred(TorchFunctionMode):
 
 
 class _SameBits:
-    """Bit-exact comparison, for int8 with rounded activations: step by step, and all steps in one call."""
+    """Bit-exact comparison, for rounded activations: step by step, and all steps in one call."""
 
-    def __init__(self, network: LanguageModel) -> None:
-        self.network = network.float().eval()
+    def __init__(self, network: LanguageModel, precision: str) -> None:
+        self.network, self.precision = network.float().eval(), precision
 
     @torch.no_grad()
     def compare(self, against: str, chains: list[_Chain]) -> list[list[Difference]]:
@@ -318,7 +320,7 @@ class _SameBits:
         from vcdeploy.runtime import int8
 
         wanted = [
-            int8.run(self.network, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
+            int8.run(self.network, self.precision, torch.from_numpy(step[np.newaxis]), torch.from_numpy(state))
             for step, state in zip(chain.tokens, chain.before, strict=True)
         ]
         logits, state, m = (torch.stack(each).numpy() for each in zip(*wanted, strict=True))
@@ -349,14 +351,14 @@ def _largest(values: Tensor) -> float:
 class _Comparison:
     """Comparison of a PyTorch model with a file that stores its weights in `precision`, within rounding.
 
-    rounds: whether the runtimes round activations, as int8 is defined.
+    rounds: whether the runtimes round activations, as quantized precisions are defined.
     """
 
     def __init__(self, network: LanguageModel, precision: str, rounds: bool = False) -> None:
         self.network, self.precision, self.rounds = network.double().eval(), precision, rounds
         self.unit: Any = network.unit
         self.variable = self.unit.has_scheduler
-        # int8 has its own sigmoid and tanh.
+        # Quantized precisions have their own sigmoid and tanh.
         self.activation = TANH_ERROR if rounds else ACTIVATION
         # ONNX attributes are float32.
         self.settings = tuple(float(np.float32(getattr(self.unit, name, 1.0))) for name in ("sharpness", "epsilon"))
@@ -485,12 +487,12 @@ class _Comparison:
         return {"logits": logits, "state": torch.stack(rows, 2), "compute": torch.stack(own, -1)}
 
     def _blurred(self, x: Tensor, h: Tensor, draw: torch.Generator | None) -> AbstractContextManager[object]:
-        """The int8 perturbation of the activations in a step, or in the output layer, with input x and state h."""
+        """The perturbation of quantized activations in a step, or in the output layer, with input x and state h."""
         if not self.rounds or draw is None:
             return nullcontext()
         # xbar and hbar have separate levels; using those of the larger for both makes the bound larger.
         largest = torch.maximum(x.abs().amax(-1, keepdim=True), h.abs().amax(-1, keepdim=True)).clamp(min=1)
-        return _Blurred(largest / (2 * activation_levels(self.unit.dim)), draw)
+        return _Blurred(largest / (2 * activation_levels(self.precision, self.unit.dim)), draw)
 
     def _activations(self, wanted: Outputs) -> dict[str, float]:
         """The error from approximate activations: one in m, up to four in a state, scaled by its magnitude."""
@@ -509,7 +511,7 @@ class _Comparison:
         for weight in network.parameters():
             off = of_sum * torch.randn(weight.shape, generator=draw) * weight
             if weight.dim() > 1 and PRECISIONS[self.precision].rounding:
-                scale = weight.abs().amax(-1, keepdim=True) if self.precision == "int8" else weight.abs()
+                scale = weight.abs().amax(-1, keepdim=True) if PRECISIONS[self.precision].levels else weight.abs()
                 off += PRECISIONS[self.precision].rounding * (2 * torch.rand(weight.shape, generator=draw) - 1) * scale
             weight.add_(off)
         return network

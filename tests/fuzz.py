@@ -40,7 +40,7 @@ def write_originals(folder: Path) -> None:
     vocab = Vocabulary("\n abcdé")
     kinds = [
         ("vcgru", 9, 2, "f32"), ("vcgru", 33, 1, "int8"), ("vclstm", 7, 1, "bf16"), ("vcrnn", 12, 3, "f16"),
-        ("vclstm", 8, 2, "int8"), ("vcrnn", 1, 1, "f32"), ("gru", 6, 1, "f32"),
+        ("vclstm", 8, 2, "int8"), ("vcrnn", 1, 1, "f32"), ("gru", 6, 1, "f32"), ("vcgru", 21, 1, "w8a8"),
     ]  # fmt: skip
     for number, (unit, dim, layers, precision) in enumerate(kinds):
         torch.manual_seed(number)
@@ -121,7 +121,7 @@ def work(arguments: argparse.Namespace) -> None:
             signal.alarm(PATIENCE)  # by default, the alarm terminates the process
             what, content = mutate(seed, originals)
             path.write_bytes(content)
-            precision = random.Random(seed).choice((None, None, None, "f16", "bf16", "int8"))
+            precision = random.Random(seed).choice((None, None, None, "f16", "bf16", "int8", "w8a8"))
             outcome = examine(path, arguments.backend, precision if arguments.backend == "native" else None)
             signal.alarm(0)
             if arguments.keep and outcome not in SOUND:

@@ -18,7 +18,7 @@ from vcdeploy.format.checksum import seal
 ABSURD = (-1, 0, 1, 2, 255, 65537, 2**31 - 1, 2**31, 2**40, 2**62, -(2**63))
 VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 3, 1.5, 1e308, -1e-320, 10**6, 10**12, 10**30, float("nan"), float("inf"), "", "x",
-    "vcgru", "\x00", "é", [], [[]], [1], {}, {"unit": "vcgru"}, "f16", "int8", "bits", "music", 8, 24,
+    "vcgru", "\x00", "é", [], [[]], [1], {}, {"unit": "vcgru"}, "f16", "int8", "w8a8", "bits", "music", 8, 24,
 )  # fmt: skip
 TEXTS = ("", "null", "[]", "{}", "{", "1", '"x"', "[" * 100_000, '{"a":' * 50_000, "1" * 5000, '["\\ud800"]', "NaN")
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-# float32 [rows, columns]; or bytes [rows, columns * size of one], their precision and, for int8, scales [rows]
+# float32 [rows, columns]; or bytes [rows, columns * size of one], their precision and, if quantized, scales [rows]
 Matrix = Floats | tuple[NDArray[np.uint8], str, Floats | None]
 
 def cpu_features() -> dict[str, bool]:

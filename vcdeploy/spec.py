@@ -60,10 +60,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Precision:
-    """How the weights of a file are stored.
+    """How the weights of a file are stored, and whether activations are quantized.
 
     onnx_type: its number in onnx.TensorProto.DataType. dtype: how NumPy reads the stored bytes.
-    rounding: the largest relative error of a weight; for int8, relative to the largest weight in its row.
+    rounding: the largest relative error of a weight; if quantized, relative to the largest weight in its row.
+    levels: that activations are quantized to, at most; 0 if they are not (docs/design.md, section 2).
     tensorrt: whether the TensorRT plugin supports it for matrices.
     """
 
@@ -72,10 +73,11 @@ class Precision:
     dtype: str
     bytes: int
     rounding: float
+    levels: int = 0
     tensorrt: bool = False
 
 
-INT8_LEVELS = 127  # int8 weights are symmetric: -127 … 127
+WEIGHT_LEVELS = 127  # quantized weights are symmetric: -127 … 127
 
 UNITS = {
     unit.name: unit
@@ -100,11 +102,13 @@ PRECISIONS = {
         Precision("f32", 1, "<f4", 4, 0.0, tensorrt=True),
         Precision("f16", 10, "<f2", 2, 2.0**-11, tensorrt=True),
         Precision("bf16", 16, "<u2", 2, 2.0**-8),
-        Precision("int8", 3, "<i1", 1, 0.5 / INT8_LEVELS),
+        Precision("int8", 3, "<i1", 1, 0.5 / WEIGHT_LEVELS, levels=2**14),
+        Precision("w8a8", 3, "<i1", 1, 0.5 / WEIGHT_LEVELS, levels=127),  # a file stores weights as in int8
     )
 }
 
 VARIABLE_UNITS = tuple(name for name, unit in UNITS.items() if unit.variable)
 TRAINED_UNITS = tuple(name for name, unit in UNITS.items() if unit.trains)
 DENSE_UNITS = tuple(name for name, unit in UNITS.items() if not unit.variable and unit.exports)
+QUANTIZED_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.levels)
 TENSORRT_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.tensorrt)

@@ -43,25 +43,29 @@ inline constexpr int kVariableCount = 3;  // the variable units come first; the 
 constexpr const UnitSpec& spec_of(Unit unit) { return kUnits[static_cast<int>(unit)]; }
 constexpr int gates_of(Unit unit) { return spec_of(unit).gates; }
 
-// How weights are stored. Sums are always wide: float, or int32 for int8.
-enum class Precision { f32, f16, bf16, int8 };
+// How weights are stored and multiplied. Sums are always wide: float, or int32 if activations are quantized.
+enum class Precision { f32, f16, bf16, int8, w8a8 };
 
 struct PrecisionSpec {
     Precision precision;
     const char* name;
-    int bytes;  // per weight
+    int bytes;   // per weight
+    int levels;  // that activations are quantized to, at most; 0: they are not
 };
 
 inline constexpr PrecisionSpec kPrecisions[] = {
-    {Precision::f32, "f32", 4},
-    {Precision::f16, "f16", 2},
-    {Precision::bf16, "bf16", 2},
-    {Precision::int8, "int8", 1},
+    {Precision::f32, "f32", 4, 0},         {Precision::f16, "f16", 2, 0},     {Precision::bf16, "bf16", 2, 0},
+    {Precision::int8, "int8", 1, 1 << 14}, {Precision::w8a8, "w8a8", 1, 127},
 };
 inline constexpr int kPrecisionCount = sizeof kPrecisions / sizeof kPrecisions[0];
 
 constexpr const PrecisionSpec& spec_of(Precision precision) { return kPrecisions[static_cast<int>(precision)]; }
 constexpr int bytes_of(Precision precision) { return spec_of(precision).bytes; }
+constexpr bool is_quantized(Precision precision) { return spec_of(precision).levels > 0; }
+// Whether the levels of activations take a byte each, instead of two.
+constexpr bool has_byte_levels(Precision precision) {
+    return is_quantized(precision) && spec_of(precision).levels < 128;
+}
 
 // A row's index is the value of its enumerator.
 constexpr bool rows_are_in_order() {

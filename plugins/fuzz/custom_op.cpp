@@ -107,7 +107,7 @@ void attack(Bytes bytes) {
     if (bytes.number(0, 15) != 15) info.floats["sharpness"] = bytes.flag() ? 1.0f : bytes.raw<float>();
     if (bytes.number(0, 15) != 15) info.floats["epsilon"] = bytes.flag() ? 1e-3f : bytes.raw<float>();
     if (bytes.number(0, 3) == 3)
-        info.integers["activation_levels"] = bytes.flag() ? 1 << 14 : bytes.raw<std::int64_t>();
+        info.integers["activation_levels"] = bytes.flag() ? bytes.one_of({1 << 14, 127}) : bytes.raw<std::int64_t>();
     if (constant)
         for (std::size_t i = 2; i < 7; ++i)
             if (!wild || bytes.number(0, 15) != 15) info.constants[i] = &first[i];

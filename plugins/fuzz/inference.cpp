@@ -1,7 +1,7 @@
 // libFuzzer: whole models with any weights, states and settings, on every instruction set of this processor.
 //
 // A model is refused with an exception or it runs. m is a fraction or NaN. The same bits come out in one piece and step
-// by step, with one thread and two and, in int8, on every instruction set.
+// by step, with one thread and two and, if quantized, on every instruction set.
 #include <exception>
 #include <optional>
 
@@ -169,7 +169,7 @@ void attack(Bytes bytes) {
     const std::size_t table = bytes.flag() ? std::size_t{1} << 20 : 0;
     const bool two_threads = bytes.number(0, 15) == 15;
 
-    std::optional<Result> in_int8;
+    std::optional<Result> quantized;
     for (const Kernels* kernels : usable_kernels()) {
         std::optional<Model> model;
         try {
@@ -184,9 +184,9 @@ void attack(Bytes bytes) {
             Model other(views, {Softness(sharpness, epsilon), precision, 2, table, kernels});
             require_same(whole, run(other, tokens, T, B, state), "the same bits with two threads");
         }
-        if (precision == Precision::int8) {
-            if (in_int8) require_same(*in_int8, whole, "int8 has the same bits on every instruction set");
-            in_int8 = whole;
+        if (is_quantized(precision)) {
+            if (quantized) require_same(*quantized, whole, "the same bits on every instruction set");
+            quantized = whole;
         }
         require_same(whole, run_apart(*model, tokens, T, B, state), "the same bits in a batch as alone");
         attack_session(*model, tokens, T, B, bytes);

@@ -117,7 +117,7 @@ int main(int count, char** arguments) {
         } else {
             layer.bias = gate_bias.data();
         }
-        for (const Precision precision : {Precision::f32, Precision::int8}) {
+        for (const Precision precision : {Precision::f32, Precision::int8, Precision::w8a8}) {
             Model model({spec.unit, kDim, kVocab, view(embedding), {layer}, view(output), bias.data()},
                         {Softness(1, 1e-3), precision, 3, 1 << 20, &choose_kernels("auto")});
             attack((std::string("one ") + spec.name + " model, three callers, three threads").c_str(), 3, seconds,

@@ -28,7 +28,7 @@ Softness softness_of(const OrtApi& api, const OrtKernelInfo& info) {
     return Softness(attribute(api, info, "sharpness"), attribute(api, info, "epsilon"));
 }
 
-// An attribute that only int8 nodes have; 0 for others.
+// An attribute that only nodes of a quantized precision have; 0 for others.
 std::int64_t levels_of(const OrtApi& api, const OrtKernelInfo& info) {
     std::int64_t levels = 0;
     if (OrtStatus* status = api.KernelInfoGetAttribute_int64(&info, "activation_levels", &levels)) {
@@ -36,6 +36,14 @@ std::int64_t levels_of(const OrtApi& api, const OrtKernelInfo& info) {
         return 0;
     }
     return levels;
+}
+
+// The precision of a node with so many levels; int8 has fewer than its most at large D.
+Precision precision_of_levels(std::int64_t levels) {
+    if (levels == 0) return Precision::f32;
+    for (const PrecisionSpec& each : kPrecisions)
+        if (each.levels == levels) return each.precision;
+    return Precision::int8;
 }
 
 std::size_t size_of(const Tensor& tensor) {
@@ -65,7 +73,7 @@ void SharedLayer::run(const SequenceCall& call) {
 
 UnitKernel::UnitKernel(const OrtApi& api, const OrtKernelInfo& info, Unit unit, Settings settings)
     : api_(api), unit_(unit), settings_(settings), softness_(softness_of(api, info)), levels_(levels_of(api, info)),
-      precision_(settings.precision.value_or(levels_ ? Precision::int8 : Precision::f32)) {
+      precision_(settings.precision.value_or(precision_of_levels(levels_))) {
     std::vector<Tensor> weights;
     for (std::size_t index = kFirstWeight; index < kFirstWeight + kWeights; ++index) {
         int is_constant = 0;
@@ -82,10 +90,11 @@ std::shared_ptr<SharedLayer> UnitKernel::packed(const std::vector<Tensor>& weigh
     if (D < 1 || D > kMostDimensions)
         throw std::invalid_argument("a state has 1 to " + std::to_string(kMostDimensions) + " dimensions, not " +
                                     std::to_string(D));
-    if (levels_ && precision_ == Precision::int8 && levels_ != activation_levels(static_cast<int>(D)))
-        throw std::invalid_argument(
-            "the node has activation_levels = " + std::to_string(levels_) + ", and the kernels round to " +
-            std::to_string(activation_levels(static_cast<int>(D))) + " at " + std::to_string(D) + " dimensions");
+    const int own = activation_levels(precision_, static_cast<int>(D));
+    if (levels_ && own && levels_ != own)
+        throw std::invalid_argument("the node has activation_levels = " + std::to_string(levels_) +
+                                    ", and the kernels round to " + std::to_string(own) + " at " + std::to_string(D) +
+                                    " dimensions");
     const Shape matrix{D * gates_of(unit_), D};
     const auto stored = [&](const Tensor& tensor, const char* name) {
         const auto* data = reinterpret_cast<const unsigned char*>(elements(tensor, name, matrix));

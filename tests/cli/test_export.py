@@ -49,6 +49,7 @@ def test_writes_and_reports_the_difference(unit: str, tmp_path: Path) -> None:
     [
         ([], "best.onnx"),
         (["--precision", "int8"], "best-int8.onnx"),
+        (["--precision", "w8a8"], "best-w8a8.onnx"),
         (["--bucketed"], "best-bucketed.onnx"),
         (["--precision", "bf16", "--bucketed", "--opset", "21"], "best-bf16-bucketed.onnx"),
     ],

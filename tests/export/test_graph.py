@@ -147,7 +147,7 @@ def test_every_unit_is_either_exported_or_refused(make_checkpoint: MakeCheckpoin
     [
         ({"opset": 17}, r"--opset must be 18 to \d+, not 17"),
         ({"opset": 1000}, "not 1000"),
-        ({"precision": "f8"}, "no precision 'f8': choose from f32, f16, bf16, int8"),
+        ({"precision": "f8"}, "no precision 'f8': choose from f32, f16, bf16, int8, w8a8"),
     ],
 )
 def test_settings_that_do_not_exist(settings: dict[str, Any], said: str, make_checkpoint: MakeCheckpoint) -> None:

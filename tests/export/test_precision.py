@@ -11,11 +11,11 @@ from stored import stored_weights
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
 from vcdeploy.format.precision import packed
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS
 from vcdeploy.training.checkpoint import Checkpoint
 
 MakeCheckpoint = Callable[..., Checkpoint]
-BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
+BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1, "w8a8": 1}
 
 
 @pytest.mark.parametrize("unit", ["vcgru", "lstm"])
@@ -38,7 +38,7 @@ def test_matrices_are_rounded_and_vectors_are_not(precision: str, make_checkpoin
         if array.ndim == 1:
             assert np.array_equal(got, array)
             continue
-        scale = np.abs(array).max(-1, keepdims=True) if precision == "int8" else np.abs(array)
+        scale = np.abs(array).max(-1, keepdims=True) if precision in QUANTIZED_PRECISIONS else np.abs(array)
         assert (np.abs(got - array) <= PRECISIONS[precision].rounding * scale * (1 + 1e-6) + 2.0**-25).all()
         assert np.array_equal(got, array) == (precision == "f32")
     kinds = {each.name: each.data_type for each in model.graph.initializer}
@@ -47,10 +47,11 @@ def test_matrices_are_rounded_and_vectors_are_not(precision: str, make_checkpoin
         "f16": TensorProto.FLOAT16,
         "bf16": TensorProto.BFLOAT16,
         "int8": TensorProto.INT8,
+        "w8a8": TensorProto.INT8,
     }
     assert kinds["layers.0.U"] == matrix[precision]
     assert kinds["layers.0.u"] == kinds["output.bias"] == TensorProto.FLOAT
-    assert ("layers.0.U.scale" in kinds) == (precision == "int8")
+    assert ("layers.0.U.scale" in kinds) == (precision in QUANTIZED_PRECISIONS)
 
 
 def test_bf16_rounds_as_pytorch_does() -> None:

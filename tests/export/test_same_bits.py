@@ -1,4 +1,4 @@
-"""int8 gives the same bits on every backend (docs/design.md, section 2)."""
+"""int8 and w8a8 give the same bits on every backend (docs/design.md, section 2)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sources import network_of
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.spec import INT8_LEVELS, VARIABLE_UNITS
+from vcdeploy.spec import QUANTIZED_PRECISIONS, VARIABLE_UNITS, WEIGHT_LEVELS
 from vcdeploy.training.checkpoint import Checkpoint
 
 native = pytest.importorskip("vcdeploy._native")
@@ -45,9 +45,9 @@ def lively(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint
 
 
-def backends(checkpoint: Checkpoint, bucketed: bool) -> Iterator[tuple[str, Any, int]]:
-    """Yields a name, a runtime of the same int8 file, and the number of steps to run."""
-    model = build(checkpoint, precision="int8", bucketed=bucketed)
+def backends(checkpoint: Checkpoint, precision: str, bucketed: bool) -> Iterator[tuple[str, Any, int]]:
+    """Yields a name, a runtime of the same file, and the number of steps to run."""
+    model = build(checkpoint, precision=precision, bucketed=bucketed)
     content, config = model.SerializeToString(), checkpoint.config
     yield "evaluator", parity.ReferenceRuntime(model), 3
     form = "bucketed" if bucketed else "function body"
@@ -58,7 +58,7 @@ def backends(checkpoint: Checkpoint, bucketed: bool) -> Iterator[tuple[str, Any,
     weights = stored_weights(model)
     for isa in native.instruction_sets():
         for threads, table in ((1, 0), (2, 0), (1, 2**26), (2, 2**26), (1, 60_000)):
-            options: dict[str, Any] = {"precision": "int8", "isa": isa, "threads": threads, "table_bytes": table}
+            options: dict[str, Any] = {"precision": precision, "isa": isa, "threads": threads, "table_bytes": table}
             made = NativeModel(weights, checkpoint.vocab, **settings, **options)
             yield f"native, {isa}, {threads} threads, table {table}", made, 12
 
@@ -77,18 +77,25 @@ def inputs(checkpoint: Checkpoint) -> tuple[NDArray[np.int64], NDArray[np.float3
     ("dim", "layers", "sharpness", "bucketed"),
     [(1, 1, 1.0, False), (7, 2, 1.0, False), (97, 2, 0.1, False), (300, 1, 1.0, False), (300, 1, 0.05, True)],
 )
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
 @pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_every_backend_has_the_same_bits(
-    unit: str, dim: int, layers: int, sharpness: float, bucketed: bool, make_checkpoint: MakeCheckpoint
+    unit: str,
+    precision: str,
+    dim: int,
+    layers: int,
+    sharpness: float,
+    bucketed: bool,
+    make_checkpoint: MakeCheckpoint,
 ) -> None:
     checkpoint = lively(make_checkpoint(unit, dim, layers, sharpness))
     tokens, state = inputs(checkpoint)
-    stored = network_of(build(checkpoint, precision="int8").SerializeToString(), "a file")
-    reference = TorchModel(stored, checkpoint.vocab, "int8")
+    stored = network_of(build(checkpoint, precision=precision).SerializeToString(), "a file")
+    reference = TorchModel(stored, checkpoint.vocab, precision)
     wanted = {steps: reference.run(tokens[:steps], state) for steps in (3, 12)}
     fractions = wanted[12][2]
     assert dim < 7 or np.ptp(fractions) > 0.3, "a has to differ"
-    for name, runtime, steps in backends(checkpoint, bucketed):
+    for name, runtime, steps in backends(checkpoint, precision, bucketed):
         for got, want in zip(runtime.run(tokens[:steps], state), wanted[steps], strict=True):
             assert got.dtype == want.dtype == np.float32
             np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32), err_msg=name)
@@ -129,7 +136,7 @@ def test_scales_and_levels_are_found_again_in_their_products() -> None:
     matrix[0] = 0
     scale = row_scale(matrix)
     levels = np.rint(matrix / scale)
-    assert (np.abs(levels[1:]).max(-1) == INT8_LEVELS).all()
+    assert (np.abs(levels[1:]).max(-1) == WEIGHT_LEVELS).all()
     products = levels * scale
     assert (products == levels.astype(np.float64) * scale).all()
     np.testing.assert_array_equal(row_scale(products), scale)

@@ -18,11 +18,11 @@ STEPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
 }
 
 ROUNDING = 2.0**-24  # relative rounding error of a float
-ACTIVATION = 2.0**-22  # error of sigmoid and tanh (test_sigmoid_and_tanh); in int8 TANH_ERROR
+ACTIVATION = 2.0**-22  # error of sigmoid and tanh (test_sigmoid_and_tanh); if quantized TANH_ERROR
 # The sum of independent errors with mean 0 and magnitudes up to d_1, d_2, … exceeds 6·sqrt(Σ d²) with a probability
 # below 2 exp(-18) = 3e-8 (Hoeffding); the cases below have less than a million sums.
 SURE = 6.0
-LEVELS = 2**14  # levels of an activation in int8, up to D = 1032
+LEVELS = {"int8": 2**14, "w8a8": 127}  # levels of an activation, up to D = 1032
 
 
 def reference_step(
@@ -42,12 +42,12 @@ def reference_step(
 
 
 def m_bound(precision: str) -> float:
-    """Error bound of m: one rounding; in int8 that of its own sigmoid and of a float32 logit."""
-    return TANH_ERROR / 2 + 2 * ROUNDING if precision == "int8" else ROUNDING
+    """Error bound of m: one rounding; if quantized that of its own sigmoid and of a float32 logit."""
+    return TANH_ERROR / 2 + 2 * ROUNDING if precision in LEVELS else ROUNDING
 
 
 def state_range(h: Tensor) -> Tensor:
-    """The magnitude of a state's highest int8 level, [B, 1]."""
+    """The magnitude of a state's highest level, [B, 1]."""
     return h.abs().amax(1, keepdim=True).clamp(min=1)
 
 
@@ -56,12 +56,12 @@ def product_bound(
 ) -> Tensor:
     """Error bound of W x, for W [rows, D] and x [B, D]. x_error: error bound of x.
 
-    reach [B, 1]: the magnitude of the highest int8 level of x; by default that of a state.
+    reach [B, 1]: the magnitude of the highest level of x; by default that of a state.
     """
     kept = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}  # a weight is rounded to 24, 11 or 8 significant bits
-    if precision == "int8":  # half a level of the row (127 levels) and half a level of the vector
+    if precision in LEVELS:  # half a level of the row (127 levels) and half a level of the vector
         W_error = W.abs().amax(1, keepdim=True).expand_as(W) / 254
-        x_error = x_error + (state_range(x) if reach is None else reach) / (2 * LEVELS)
+        x_error = x_error + (state_range(x) if reach is None else reach) / (2 * LEVELS[precision])
     else:
         W_error = kept[precision] * W.abs()
         if precision == "f16":  # subnormal below 2^-14: the spacing is 2^-24
@@ -91,13 +91,13 @@ def step_bounds(
 
     e: the mask; ones for a dense unit. bias: of a dense unit, as the reference takes it.
     tabulated: V xbar is a table entry plus or minus the columns in between, which may be past the active dimensions, so
-    every column's weight counts with the full x. In int8 the table holds integers, and is exact.
+    every column's weight counts with the full x. If quantized, the table holds integers, and is exact.
     mask_error: relative error bound of e beyond its rounding to a float.
     """
     U, V = weights[:2]
     D = h.shape[1]
     activation = ACTIVATION
-    if precision == "int8":  # the mask also uses int8's own sigmoid, on a float32 m*D - i
+    if precision in LEVELS:  # the mask also uses another sigmoid, on a float32 m*D - i
         activation = TANH_ERROR
         mask_error = max(mask_error, (TANH_ERROR / 2 + ROUNDING) / EPSILON + 4 * ROUNDING * D)
     c = cell[0] if cell else torch.zeros_like(h)
@@ -105,7 +105,7 @@ def step_bounds(
     G = len(U)
     added = torch.zeros(G) if bias is None else bias[:G].double()
     sums = hbar @ U.T + xbar @ V.T + added
-    inputs = x if tabulated and precision != "int8" else xbar
+    inputs = x if tabulated and precision not in LEVELS else xbar
     of_input = product_bound(V, inputs, precision, mask_error * xbar.abs(), reach=x.abs().amax(1, keepdim=True))
     of_input = of_input + 4 * ROUNDING * added.abs()  # added to a sum that is rounded again twice
     off = (product_bound(U, hbar, precision, mask_error * hbar.abs()).square() + of_input.square()).sqrt()
@@ -116,7 +116,7 @@ def step_bounds(
     if unit in ("vcgru", "gru-reset-first"):
         r, z = torch.sigmoid(sums[:, :D]), torch.sigmoid(sums[:, D : 2 * D])
         Uh, Vh = U[2 * D :], V[2 * D :]
-        # the error of r; in int8 r ⊙ hbar has the levels of hbar
+        # the error of r; if quantized, r ⊙ hbar has the levels of hbar
         x_error = gate[:, :D] * hbar.abs() / SURE + mask_error * hbar.abs()
         reset = product_bound(Uh, r * hbar, precision, x_error, state_range(hbar))
         g_off = (reset.square() + of_input[:, 2 * D :].square()).sqrt() + activation

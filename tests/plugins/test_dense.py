@@ -1,4 +1,4 @@
-"""Dense units on the kernels of every instruction set: steps against the reference, int8 bit by bit, with biases."""
+"""Dense units on every instruction set: steps against the reference, with biases; int8 and w8a8 bit by bit."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from vcdeploy.reference.cells import STEPS
 from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.sources import OnnxSource
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.spec import DENSE_UNITS, PRECISIONS, UNITS
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, QUANTIZED_PRECISIONS, UNITS
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
@@ -86,15 +86,16 @@ def models(unit: str, biased: bool) -> Checkpoint:
     return Checkpoint(config, VOCAB, network.state_dict(), {}, {})
 
 
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
 @pytest.mark.parametrize(("unit", "biased"), DENSE)
-def test_int8_has_the_bits_of_pytorch(unit: str, biased: bool) -> None:
-    model = build(models(unit, biased), precision="int8")
+def test_quantized_units_have_the_bits_of_pytorch(unit: str, biased: bool, precision: str) -> None:
+    model = build(models(unit, biased), precision=precision)
     source = OnnxSource("model.onnx", model.SerializeToString())  # type: ignore[arg-type]
     tokens = np.random.default_rng(0).integers(0, len(VOCAB), (12, 3))
-    wanted = TorchModel(source.network(), VOCAB, "int8").run(tokens)
+    wanted = TorchModel(source.network(), VOCAB, precision).run(tokens)
     for isa in ISAS:
         for threads, table_bytes in ((1, 0), (2, 2**20)):
-            native = NativeModel(source.weights(), VOCAB, unit=unit, precision="int8", threads=threads, isa=isa,
+            native = NativeModel(source.weights(), VOCAB, unit=unit, precision=precision, threads=threads, isa=isa,
                                  table_bytes=table_bytes)  # fmt: skip
             assert bool(native.table_bytes) == bool(table_bytes)
             for one, other in zip(native.run(tokens), wanted, strict=True):
@@ -116,7 +117,7 @@ def test_a_file_and_its_checkpoint_are_the_same_model(unit: str, biased: bool, p
         if name.startswith("layers."):
             weight = parameters[f"unit.{name}"]
             kept = weight.ndim < 2  # biases are float32 in every precision
-            largest = np.abs(weight).max(-1, keepdims=True) if precision == "int8" else np.abs(weight)
+            largest = np.abs(weight).max(-1, keepdims=True) if precision in QUANTIZED_PRECISIONS else np.abs(weight)
             off = 0 if kept else 1.001 * PRECISIONS[precision].rounding * np.maximum(largest, 2.0**-14)
             assert (np.abs(stored.wide() - weight) <= off).all(), name
     if precision == "f32":

@@ -17,7 +17,8 @@ from plugins.bounds import ACTIVATION, check_steps
 from torch import Tensor
 
 from vcdeploy import _native
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.format.precision import TANH_ERROR
+from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS
 
 ISAS = _native.instruction_sets()
 
@@ -106,13 +107,13 @@ def test_prescribed_m_replaces_the_schedulers(case: Case, isa: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_m_has_the_same_bits_on_every_instruction_set(case: Case) -> None:
-    """And in every precision except int8, which has its own sigmoid and tanh."""
+    """And in every precision, except that quantized ones share a sigmoid of their own."""
     X, *rest = case.inputs(torch.float32)
     fractions = {
         (isa, each): run(case, [X[:1], *rest], isa=isa, precision=each)[2] for isa in ISAS for each in PRECISIONS
     }
     for (_, precision), m in fractions.items():
-        assert same_bits(m, fractions[ISAS[0], "int8" if precision == "int8" else "f32"])
+        assert same_bits(m, fractions[ISAS[0], "int8" if precision in QUANTIZED_PRECISIONS else "f32"])
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -217,18 +218,36 @@ def test_f16_and_bf16_weights_are_rounded_to_nearest(isa: str) -> None:
         assert got == pytest.approx(float(nearest) * scale, abs=ACTIVATION)
 
 
-def test_int8_sums_do_not_overflow() -> None:
-    """With all weights and inputs at their maximum, 3,000 columns of 127 · 2^14 would exceed 2^31; so fewer levels
-    are used."""
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
+def test_quantized_sums_do_not_overflow(precision: str) -> None:
+    """With all weights and inputs at their maximum, 3,000 columns of 127 · 2^14 would exceed 2^31; so int8 has fewer
+    levels. In w8a8 no pair of products may saturate."""
     D = 3000
     one = np.ones(D, np.float32)
     U, V, zero = np.zeros((D, D), np.float32), np.full((D, D), 0.25 / D, np.float32), np.zeros(D, np.float32)
     m = np.full((1, 1), 1.5, np.float32)
-    options: dict[str, Any] = {"sharpness": 1e3, "epsilon": EPSILON, "m": m, "precision": "int8"}
+    options: dict[str, Any] = {"sharpness": 1e3, "epsilon": EPSILON, "m": m, "precision": precision}
     for isa in ISAS:
         h = _native.op("vcrnn", one.reshape(1, 1, D), zero[None], U, V, zero, zero, zero[:1], isa=isa, **options)[1]
         # Constant rows and a constant input are exact levels: only float rounding is left.
         assert np.abs(h - math.tanh(0.25)).max() <= ACTIVATION
+
+
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
+@pytest.mark.parametrize("D", [1, 15, 97, 1000])
+def test_levels_at_their_ends_with_any_sign(D: int, precision: str) -> None:
+    """All weights are ±127 levels and all inputs ±L, in a batch: products of every sign and the largest size."""
+    draw = np.random.default_rng(D)
+    signs, inputs = draw.choice([-1, 1], (D, D)), draw.choice([-1, 1], (1, 70, D))
+    V, X = (signs / np.float32(8)).astype(np.float32), inputs.astype(np.float32)
+    U, zero, m = np.zeros((D, D), np.float32), np.zeros(D, np.float32), np.full((1, 70), 1.5, np.float32)
+    options: dict[str, Any] = {"sharpness": 1e3, "epsilon": EPSILON, "m": m, "precision": precision}
+    wanted = np.tanh(inputs[0] @ signs.T / 8)
+    results = [_native.op("vcrnn", X, X[0] * 0, U, V, zero, zero, zero[:1], isa=isa, **options)[1] for isa in ISAS]
+    for result in results:
+        assert same_bits(result, results[0])
+        # A scale has 17 bits, and x P(x²) / Q(x²) is accurate to TANH_ERROR.
+        assert np.abs(result - wanted).max() <= TANH_ERROR + 2.0**-17
 
 
 def test_denormals_are_flushed_inside_and_nowhere_else() -> None:
@@ -256,7 +275,7 @@ def wrong(**changed: Any) -> dict[str, Any]:
     ("changed", "error", "message"),
     [
         ({"unit": "crnn"}, ValueError, "no unit 'crnn': choose from vcrnn, vcgru, vclstm"),
-        ({"precision": "f8"}, ValueError, "no precision 'f8': choose from f32, f16, bf16, int8"),
+        ({"precision": "f8"}, ValueError, "no precision 'f8': choose from f32, f16, bf16, int8, w8a8"),
         ({"isa": "mmx"}, ValueError, "no instruction set 'mmx' on this processor: auto, or one of .*portable"),
         ({"threads": 0}, ValueError, "threads must be between 1 and 256, not 0"),
         ({"sharpness": 0.0}, ValueError, "sharpness must be above 0"),

@@ -19,7 +19,7 @@ from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.reference.cells import mask
 from vcdeploy.runtime.sampling import Sampling, choose, draw
-from vcdeploy.spec import PRECISIONS, UNITS
+from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS, UNITS
 
 ISAS = _native.instruction_sets()
 AMPLE = 2**30
@@ -124,14 +124,15 @@ def test_the_table_keeps_to_the_bounds(unit: str, D: int, sharpness: float, prec
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
 @pytest.mark.parametrize("unit", GATES)
 @pytest.mark.parametrize(("D", "sharpness"), [(7, 1.0), (97, 0.5), (300, 1.0)])
-def test_in_int8_the_table_changes_nothing(unit: str, D: int, sharpness: float, isa: str) -> None:
+def test_if_quantized_the_table_changes_nothing(unit: str, D: int, sharpness: float, precision: str, isa: str) -> None:
     """Levels are integers, so looking up and multiplying give the same bits."""
     weights = Weights(unit, D)
     B = 40
     tokens, state = np.random.default_rng(2).integers(0, 11, (1, B)), weights.state(B)
-    options: dict[str, Any] = {"precision": "int8", "isa": isa, "sharpness": sharpness}
+    options: dict[str, Any] = {"precision": precision, "isa": isa, "sharpness": sharpness}
     plain = weights.model(**options).run(tokens, state)
     finest = weights.model(table_bytes=AMPLE, **options)
     for budget in (AMPLE, finest.table_bytes // 2):
@@ -291,7 +292,7 @@ def test_nan_in_the_state(precision: str, isa: str) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("D", [37, 64, 200])
 def test_logits_do_not_depend_on_earlier_tokens(D: int, precision: str, isa: str) -> None:
-    """The output layer keeps sums of what did not change; in int8 the range of a large state also shrinks."""
+    """The output layer keeps sums of what did not change; if quantized, the range of a large state also shrinks."""
     weights = Weights("vcgru", D, vocab=19)
     model, state = weights.model(precision=precision, isa=isa), 3 * weights.state(1)
     tokens = np.random.default_rng(0).integers(0, 19, (30, 1))

@@ -18,7 +18,7 @@ from torch import Tensor
 from vcdeploy import _native
 from vcdeploy.export import attach_functions
 from vcdeploy.reference.cells import mask, update_fraction
-from vcdeploy.spec import PRECISIONS, UNITS
+from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS, UNITS
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -150,13 +150,19 @@ def test_settings_of_a_session_are_its_own(unit: str) -> None:
         assert same_bits(session.run(unit, inputs), native(case, inputs, precision=precision))
 
 
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
 @pytest.mark.parametrize("unit", GATES)
-def test_a_node_of_an_int8_file_says_so_itself(unit: str) -> None:
+def test_a_node_of_a_quantized_file_says_so_itself(unit: str, precision: str) -> None:
     case = Case(unit, 3, 2, 40, "ragged", 1.0)
     inputs = case.inputs(torch.float32)
-    model = op_model(unit, inputs, activation_levels=2**14)
-    assert same_bits(OpSession(model).run(unit, inputs), native(case, inputs, precision="int8"))
+    model = op_model(unit, inputs, activation_levels=PRECISIONS[precision].levels)
+    assert same_bits(OpSession(model).run(unit, inputs), native(case, inputs, precision=precision))
     assert same_bits(OpSession(model, precision="f16").run(unit, inputs), native(case, inputs, precision="f16"))
+    other = next(each for each in QUANTIZED_PRECISIONS if each != precision)
+    with pytest.raises(
+        Exception, match=f"activation_levels = {PRECISIONS[precision].levels}, and the kernels round to"
+    ):
+        OpSession(model, precision=other)
     with pytest.raises(Exception, match="activation_levels = 100, and the kernels round to 16384 at 40 dimensions"):
         OpSession(op_model(unit, inputs, activation_levels=100))
 
@@ -167,7 +173,7 @@ def test_a_node_of_an_int8_file_says_so_itself(unit: str) -> None:
         ({"threads": "0"}, r"vcdeploy\.threads must be 1 to 256, not '0'"),
         ({"threads": "2x"}, r"not '2x'"),
         ({"threads": "99999999999"}, r"not '99999999999'"),
-        ({"precision": "fp8"}, r"vcdeploy\.precision must be f32, f16, bf16 or int8, not 'fp8'"),
+        ({"precision": "fp8"}, r"vcdeploy\.precision must be f32, f16, bf16, int8 or w8a8, not 'fp8'"),
     ],
 )
 def test_settings_that_are_none(entries: dict[str, str], said: str) -> None:

@@ -17,5 +17,5 @@ def test_units_are_those_of_python() -> None:
 
 
 def test_precisions_are_those_of_python() -> None:
-    bytes_of = {name: row["bytes"] for name, row in _native.spec()["precisions"].items()}
-    assert bytes_of == {each.name: each.bytes for each in PRECISIONS.values()}
+    rows = {each.name: {"bytes": each.bytes, "levels": each.levels} for each in PRECISIONS.values()}
+    assert _native.spec()["precisions"] == rows

@@ -16,6 +16,7 @@ from vcdeploy import _native
 from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.native import NativeModel
+from vcdeploy.spec import QUANTIZED_PRECISIONS
 
 ATTACKS = Path(__file__).parents[1] / "attack"
 
@@ -95,10 +96,11 @@ def test_generate_takes_one_sequence(model: Model) -> None:
 
 
 @pytest.mark.parametrize("isa", _native.instruction_sets())
-def test_a_state_that_is_not_finite_gives_no_logits_in_int8(isa: str) -> None:
+@pytest.mark.parametrize("precision", QUANTIZED_PRECISIONS)
+def test_a_state_that_is_not_finite_gives_no_logits_if_quantized(precision: str, isa: str) -> None:
     """By definition (docs/design.md, section 2) the range, and so every product with the state, is NaN."""
     weights = network("vcgru", 1, TEXT).state_dict()
-    model = NativeModel(weights, TEXT, unit="vcgru", precision="int8", isa=isa)
+    model = NativeModel(weights, TEXT, unit="vcgru", precision=precision, isa=isa)
     for wrong in (math.nan, math.inf, -math.inf):
         state = np.zeros((1, 1, 12), np.float32)
         state[0, 0, 5] = wrong

@@ -23,7 +23,7 @@ from vcdeploy.runtime import backends
 from vcdeploy.runtime.backends import BACKENDS
 from vcdeploy.runtime.model import Model, load
 from vcdeploy.runtime.sampling import Reader
-from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, QUANTIZED_PRECISIONS, VARIABLE_UNITS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.checkpoint import Checkpoint
 from vcdeploy.units import LanguageModel
@@ -32,6 +32,7 @@ from vcdeploy.vocabulary import Vocabulary
 VOCAB = Vocabulary("\n abcdefé")
 D, SHARPNESS = 24, 0.5
 
+LESS_PRECISE = [name for name in PRECISIONS if name != "f32"]
 ON_CPU = [name for name, row in BACKENDS.items() if not row.gpu and ":" not in name]
 
 
@@ -98,7 +99,7 @@ def test_every_backend_runs_every_path_the_same(backend: str, unit: str, layers:
         assert [list(model.generate(prime, 24, **settings)) for settings in several] == wanted_ids
 
 
-@pytest.mark.parametrize("precision", ["f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", LESS_PRECISE)
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", "onnxruntime:function"])
 @pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_a_file_of_less_precision_gives_the_same_symbols_everywhere(
@@ -114,7 +115,7 @@ def test_a_file_of_less_precision_gives_the_same_symbols_everywhere(
 
 
 @pytest.mark.parametrize("unit", DENSE_UNITS)
-@pytest.mark.parametrize("precision", ["f32", "int8"])
+@pytest.mark.parametrize("precision", ["f32", *QUANTIZED_PRECISIONS])
 def test_dense_units_run_from_a_file_too(unit: str, precision: str, tmp_path: Path) -> None:
     folder, exported = write(tmp_path, unit, precision=precision)
     assert load(exported).backend == load(folder).backend == "native"
@@ -123,7 +124,7 @@ def test_dense_units_run_from_a_file_too(unit: str, precision: str, tmp_path: Pa
     assert list(load(exported).generate(prime, 40)) == wanted
 
 
-@pytest.mark.parametrize("precision", ["f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", LESS_PRECISE)
 def test_native_takes_another_precision_than_the_file(precision: str, vcgru: tuple[Path, Path]) -> None:
     need("native")
     for path in vcgru:

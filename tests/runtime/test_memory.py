@@ -64,6 +64,6 @@ def test_a_load_takes_at_most_two_and_a_half_times_the_packed_weights(precision:
     peak, held, weights, table = json.loads(result.stdout)
     print(f"{precision}: peak {peak:,}, held {held:,}, weights {weights:,}, table {table:,}, "
           f"peak - table = {(peak - table) / weights:.2f} weights")  # fmt: skip
-    assert weights >= 6 * 1024**2 * {"f32": 4, "int8": 1}.get(precision, 2)
+    assert weights >= 6 * 1024**2 * PRECISIONS[precision].bytes
     assert held > 0.9 * (weights + table)  # otherwise the peak is not that of this load
     assert peak <= 2.5 * weights + table

@@ -17,6 +17,7 @@ from vcdeploy.runtime.backends import RunSequences
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.native import NativeSequences
 from vcdeploy.runtime.sampling import MOST_HISTORY, Sampling, Token
+from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS
 
 NATIVE = [f"native:{isa}" for isa in _native.instruction_sets()]
 BACKENDS = [*NATIVE, "onnxruntime", "onnxruntime:function", "torch"]
@@ -26,10 +27,10 @@ EVERYTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=QUANTIZED_PRECISIONS)
+def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("session") / "model.onnx"
-    onnx.save(exported("vclstm", "int8"), path)
+    onnx.save(exported("vclstm", request.param), path)
     return path
 
 
@@ -48,7 +49,7 @@ def ids(tokens: list[Token]) -> list[int]:
 
 
 def test_a_session_is_a_run_that_goes_on(model: Model) -> None:
-    """In int8 all backends compute the same bits, in any batch and in any pieces."""
+    """If quantized, all backends compute the same bits, in any batch and in any pieces."""
     tokens = np.random.default_rng(0).integers(0, len(VOCAB), (20, 3))
     logits, state, m = model.run(tokens)
     session = model.session(batch=3)
@@ -361,7 +362,7 @@ def test_sessions_of_one_model_run_at_the_same_time(file: Path) -> None:
     assert results == [wanted] * 4
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("isa", _native.instruction_sets())
 def test_a_batch_has_the_bits_of_single_sequences(precision: str, isa: str, tmp_path: Path) -> None:
     """70 sequences: more than run takes side by side; also the generic sequences over the same model."""

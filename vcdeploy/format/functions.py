@@ -91,7 +91,7 @@ def _rounds(model: ModelProto, op: str) -> bool:
     kinds = {any(each.name == LEVELS for each in node.attribute) for node in _op_nodes(model) if node.op_type == op}
     if len(kinds) > 1:
         raise VcdeployError(
-            f"some {op} nodes of the model have the attribute {LEVELS}, which int8 needs, and some don't, "
+            f"some {op} nodes of the model have the attribute {LEVELS}, which int8 and w8a8 need, and some don't, "
             "but they share one function: set it on all of them or on none"
         )
     return kinds.pop()

@@ -25,7 +25,8 @@ from vcdeploy.vocabulary import Vocabulary
 
 OURS = ("embedding", "layers.", "output.")  # prefixes of weight names (docs/design.md, section 2)
 SCALE = ".scale"
-TYPES = {precision.onnx_type: precision for precision in PRECISIONS.values()}
+# The precision of a stored tensor by its type; int8 for both precisions that store int8.
+TYPES = {precision.onnx_type: precision for precision in reversed(PRECISIONS.values())}
 MOST_FIELDS = 100_000  # in a file, as far as it is parsed; a model of 100 layers has about 6,000
 MOST_DIMENSIONS = 8
 LONGEST_NAME = 200  # bytes

@@ -12,7 +12,7 @@ from typing import Any
 
 from vcdeploy.format.nodes import Nodes, Reference, function_message
 from vcdeploy.format.precision import LEAST_RANGE, TANH_DENOMINATOR, TANH_END, TANH_NUMERATOR
-from vcdeploy.spec import INT8_LEVELS, UNITS, VARIABLE_UNITS
+from vcdeploy.spec import UNITS, VARIABLE_UNITS, WEIGHT_LEVELS
 
 DOMAIN = "vcdeploy"
 OP_VERSION = 1
@@ -90,7 +90,7 @@ def logit(x, h):
 
 def quantized(wide):  # a float32 matrix; if it is the product of stored levels and scales, exactly those
     least = {LEAST_RANGE}
-    steps = {float(INT8_LEVELS)}
+    steps = {float(WEIGHT_LEVELS)}
     factor = {float(2**7 + 1)}
     largest = ReduceMax(Abs(wide), [1])  # [R, 1]
     exact = Div(Max(largest, least), steps)
@@ -212,7 +212,7 @@ def step(unit: str, int8: bool) -> str:
 
 
 def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -> dict[str, Any]:
-    """The attributes of an op node. levels: the activation levels, for int8 only.
+    """The attributes of an op node. levels: the activation levels, if quantized.
 
     TensorRT's parser prefers a plugin to the function only if plugin_version and plugin_namespace are both present.
     """

@@ -26,7 +26,7 @@ from vcdeploy.format.nodes import INT64, Initializer, Nodes, Weights, node_messa
 from vcdeploy.format.precision import activation_levels
 from vcdeploy.format.reader import Graph
 from vcdeploy.format.steps import DOMAIN, INT8, OP_VERSION, function, op_attributes
-from vcdeploy.spec import UNITS
+from vcdeploy.spec import PRECISIONS, UNITS
 
 
 class Structure(NamedTuple):
@@ -53,8 +53,8 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
     x = weights.rows("embedding", "tokens")  # [T, B, D]
     int8 = None
     if variable:
-        if precision == "int8":
-            int8 = nodes.run(INT8, {"levels": nodes.constant(activation_levels(D), np.float32)})
+        if PRECISIONS[precision].levels:
+            int8 = nodes.run(INT8, {"levels": nodes.constant(activation_levels(precision, D), np.float32)})
         x, states, m = _variable_stack(nodes, weights, config, x, int8)
     else:
         x, states, m = _dense_stack(nodes, weights, config, x)
@@ -78,7 +78,7 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
             value_message("state_out", [rows, "B", D]),
             value_message("compute", ["T", "B", layers]),
         ],
-        [function(UNITS[unit].op, opset, precision == "int8")] if body else [],
+        [function(UNITS[unit].op, opset, int8 is not None)] if body else [],
     )
 
 
@@ -169,7 +169,8 @@ def _variable_stack(
         else:
             h, *c = before
             outputs = [f"{name}.{part}" for part in UNITS[unit].outputs]
-            attributes = op_attributes(*settings, activation_levels(config["dim"]) if int8 else None)
+            levels = activation_levels(config["precision"], config["dim"]) if int8 else None
+            attributes = op_attributes(*settings, levels)
             nodes.add_many(
                 unit.upper(), x, h, *wide.values(), *c, outputs=outputs, name=name, domain=DOMAIN, **attributes
             )

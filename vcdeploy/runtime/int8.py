@@ -1,4 +1,4 @@
-"""int8 in PyTorch: the reference's steps in bit-reproducible arithmetic (docs/design.md, section 2)."""
+"""int8 and w8a8 in PyTorch: the reference's steps in bit-reproducible arithmetic (docs/design.md, section 2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -55,18 +55,18 @@ class Matrices:
 
 
 class Int8(TorchFunctionMode):
-    """A context in which a step of the reference, or the output layer, computes in int8.
+    """A context in which a step of the reference, or the output layer, computes with quantized activations.
 
     `linear` multiplies integer levels, the scheduler's sums are computed in double, and sigmoid and tanh are the ones
     in this file.
 
-    x [B, D], V: the step's input and the matrix it is multiplied by. The levels of x are relative to its largest
-    magnitude, those of other activations to the largest magnitude so far, at least 1.
+    levels: of an activation. x [B, D], V: the step's input and the matrix it is multiplied by. The levels of x are
+    relative to its largest magnitude, those of other activations to the largest magnitude so far, at least 1.
     """
 
-    def __init__(self, dim: int, matrices: Matrices, x: Tensor | None = None, V: Tensor | None = None) -> None:
+    def __init__(self, levels: int, matrices: Matrices, x: Tensor | None = None, V: Tensor | None = None) -> None:
         super().__init__()
-        self.levels, self.matrices, self.x, self.V = activation_levels(dim), matrices, x, V
+        self.levels, self.matrices, self.x, self.V = levels, matrices, x, V
         self.reach: Tensor | float = 1.0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -98,11 +98,13 @@ class Int8(TorchFunctionMode):
         return self.reach
 
 
-def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Run a float32 model in int8: tokens [T, B], state [S, B, D] -> logits, state, m. Not a CRNN."""
+def run(
+    model: LanguageModel, precision: str, tokens: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run a float32 model in int8 or w8a8: tokens [T, B], state [S, B, D] -> logits, state, m. Not a CRNN."""
     unit: Any = model.unit
     step, rows, D = cells.STEPS[model.unit_name], unit.spec.state_rows, unit.dim
-    matrices = Matrices()
+    matrices, levels = Matrices(), activation_levels(precision, D)
     x = model.embedding(tokens)
     if state is None:
         state = x.new_zeros(rows * len(unit.layers), tokens.shape[1], D)
@@ -113,7 +115,7 @@ def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tu
         weights = unit.weights_of(layer)
         made, m = [], []
         for x_t in x:
-            with Int8(D, matrices, x_t, weights[1]):
+            with Int8(levels, matrices, x_t, weights[1]):
                 outputs = step(x_t, *after, *weights)
             after = [outputs] if isinstance(outputs, Tensor) else list(outputs)
             m.append(after.pop() if unit.has_scheduler else x_t.new_ones(len(x_t)))
@@ -121,6 +123,6 @@ def run(model: LanguageModel, tokens: Tensor, state: Tensor | None = None) -> tu
         x = torch.stack(made)
         states += after
         fractions.append(torch.stack(m))
-    with Int8(D, matrices):
+    with Int8(levels, matrices):
         logits = model.output(x)
     return logits, torch.stack(states), torch.stack(fractions, -1)

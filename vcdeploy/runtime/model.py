@@ -256,10 +256,11 @@ def load(
             onnxruntime:function always uses the function body. On a GPU: tensorrt runs the engine in a folder written
             by `vcdeploy export --trt`, onnxruntime:cuda the function body with the CUDA provider,
             onnxruntime:tensorrt our plugin with the TensorRT provider. Not run on a GPU yet.
-        precision: f32, f16, bf16 or int8; by default that of the file. Only the native backend can change it.
+        precision: f32, f16, bf16, int8 or w8a8; by default that of the file. Only the native backend can change it.
         threads: Number of CPU threads. In PyTorch this is a process-wide setting.
         isa: Instruction set of the native backend: avx512, avx2 or portable; by default the best one the processor has.
-            `Model.detail` names the one in use, `vcdeploy doctor` those available. int8 gives the same bits on each.
+            `Model.detail` names the one in use, `vcdeploy doctor` those available. int8 and w8a8 have the same bits on
+            each.
 
     A file of vcdeploy 0.2 or earlier has no checksum and loads with a UserWarning: damage to it can't be detected. The
     native and torch backends run a file only if its graph is exactly one that `vcdeploy export` writes; onnxruntime

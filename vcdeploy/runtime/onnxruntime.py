@@ -17,7 +17,7 @@ from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.reader import EXPORT_AGAIN, read_config, read_vocabulary
 from vcdeploy.runtime.backends import PythonLoop
-from vcdeploy.spec import DENSE_UNITS, UNITS
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS, UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -122,16 +122,17 @@ class OnnxRuntimeModel(PythonLoop):
             ) from error
 
     def _check_levels(self, model: ModelProto) -> None:
-        """Raise unless the int8 ops declare the activation levels of this version."""
+        """Raise unless the ops of a quantized file declare the activation levels of this version."""
         from vcdeploy.format.functions import levels_of_ops
         from vcdeploy.format.precision import activation_levels
 
-        if self.config["precision"] != "int8" or self.form not in (CUSTOM_OP, FUNCTION_BODY):
+        precision = self.config["precision"]
+        if not PRECISIONS[precision].levels or self.form not in (CUSTOM_OP, FUNCTION_BODY):
             return
-        wanted = activation_levels(self.config["dim"])
+        wanted = activation_levels(precision, self.config["dim"])
         if (found := levels_of_ops(model)) != {wanted}:
             raise VcdeployError(
-                f"{self.name} is int8, but its ops have activation_levels {sorted(found, key=str)} "
+                f"{self.name} is {precision}, but its ops have activation_levels {sorted(found, key=str)} "
                 f"instead of {wanted}: {EXPORT_AGAIN}"
             )
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from vcdeploy.runtime import int8
 from vcdeploy.runtime.backends import PythonLoop
+from vcdeploy.spec import PRECISIONS
 from vcdeploy.units import LanguageModel
 from vcdeploy.vocabulary import Vocabulary
 
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 class TorchModel(PythonLoop):
     """A language model of vcdeploy.units; runs on the device of its weights.
 
-    precision: int8 rounds activations, as the native backend does; the weights are used as they are.
+    precision: int8 and w8a8 round activations, as the native backend does; the weights are used as they are.
     """
 
     backend = "torch"
 
     def __init__(self, model: LanguageModel, vocab: Vocabulary, precision: str = "f32") -> None:
         self.model, self.vocab = model.eval(), vocab
-        self._int8 = precision == "int8"
+        self._precision = precision
 
     @torch.no_grad()
     def run(
@@ -43,8 +44,8 @@ class TorchModel(PythonLoop):
             boundaries = torch.from_numpy(self.vocab.boundaries(tokens, position)).to(device)
         ids = torch.from_numpy(tokens).to(device)
         before = None if state is None else torch.from_numpy(state).to(device)
-        if self._int8:
-            logits, after, m = int8.run(self.model, ids, before)
+        if PRECISIONS[self._precision].levels:
+            logits, after, m = int8.run(self.model, self._precision, ids, before)
         else:
             logits, after, m = self.model(ids, before, boundaries)
         return logits.cpu().numpy(), after.cpu().numpy(), m.cpu().numpy()

@@ -17,7 +17,7 @@ void Model::run(const std::int64_t* tokens, int T, int B, const float* state, Lo
         std::uint64_t ours = 0;  // identifies these sequences
         const auto piece = [&](int from) {
             const Holding held(turn_, pause);
-            const FlushDenormals flush(network_->options().precision != Precision::int8);
+            const FlushDenormals flush(!is_quantized(network_->options().precision));
             batch_.reserve(count);
             if (ours == 0 || held_ != ours) {  // otherwise no other call has worked here since the last piece
                 held_ = ours = ++last_;

@@ -20,34 +20,38 @@ OutputLayer::OutputLayer(const MatrixView& W, const float* bias, int vocab, int 
 
 OutputLayer::Sequence::Sequence(const OutputLayer& layer) : logits_(rounded_up(layer.vocab_, kPanel)) {
     const std::size_t blocks = output_blocks(layer.dim_) + 1, sums = blocks * rounded_up(layer.vocab_, kPanel);
-    if (layer.W_.view().precision == Precision::int8) {
+    const Precision precision = layer.W_.view().precision;
+    const std::size_t padded = rounded_up(layer.dim_, kShell);
+    if (has_byte_levels(precision))
+        bytes_ = Buffer<std::int8_t>(padded);
+    else if (is_quantized(precision))
+        levels_ = Buffer<std::int16_t>(padded);
+    if (is_quantized(precision)) {
         counts_ = Buffer<std::int32_t>(sums);
-        levels_ = Buffer<std::int16_t>(rounded_up(layer.dim_, kShell));
         largest_ = Buffer<float>(blocks);
     } else
         sums_ = Buffer<float>(sums);
 }
 
-bool OutputLayer::Sequence::quantize(const float* h, int dim, int& changed, const Kernels& kernels) {
+bool OutputLayer::Sequence::quantize(Activations& h, int dim, int levels, int& changed, const Kernels& kernels) {
     for (int block = 0; block < output_blocks(changed); ++block) {
         const int begin = block * kOutputBlock;
-        largest_[block] = kernels.largest(h + begin, std::min(kOutputBlock, dim - begin));
+        largest_[block] = kernels.largest(h.value + begin, std::min(kOutputBlock, dim - begin));
     }
     float largest = 0;
     for (int block = 0; block < output_blocks(dim); ++block) {
         if (!std::isfinite(largest_[block])) return false;
         largest = std::max(largest, largest_[block]);
     }
-    Activations x{h, levels_.data(), 0, 0};
-    set_range(x, state_range(largest), activation_levels(dim));
-    if (x.unit != unit_) changed = dim;
-    unit_ = x.unit;
-    kernels.quantize(x, 0, changed);
+    set_range(h, state_range(largest), levels);
+    if (h.unit != unit_) changed = dim;
+    unit_ = h.unit;
+    kernels.quantize(h, 0, changed);
     return true;
 }
 
 void OutputLayer::run(const Input* inputs, int count, const Kernels& kernels, Team& team) const {
-    const bool quantized = W_.view().precision == Precision::int8;
+    const int levels = activation_levels(W_.view().precision, dim_);
     for (int from = 0; from < count; from += kTogether) {
         OutputCall calls[kTogether];
         int started = 0;
@@ -56,13 +60,13 @@ void OutputLayer::run(const Input* inputs, int count, const Kernels& kernels, Te
             Sequence& sequence = *inputs[n].sequence;
             int changed = sequence.fresh_ ? dim_ : inputs[n].changed;
             sequence.fresh_ = false;
-            if (quantized && !sequence.quantize(inputs[n].h, dim_, changed, kernels)) {
+            Activations h{inputs[n].h, sequence.levels_.data(), sequence.bytes_.data(), 0, 0};
+            if (levels && !sequence.quantize(h, dim_, levels, changed, kernels)) {
                 std::fill_n(sequence.logits_.data(), vocab_, std::numeric_limits<float>::quiet_NaN());
                 sequence.fresh_ = true;
                 continue;
             }
-            calls[started++] = {inputs[n].h,           sequence.levels_.data(), sequence.unit_,         changed,
-                                sequence.sums_.data(), sequence.counts_.data(), sequence.logits_.data()};
+            calls[started++] = {h, changed, sequence.sums_.data(), sequence.counts_.data(), sequence.logits_.data()};
             columns += changed;
         }
         const OutputCalls all{calls, started, bias_.data(), vocab_, dim_};

@@ -37,12 +37,13 @@ class OutputLayer {
         friend class OutputLayer;
 
         // Quantizes what changed in h; everything, if its range changed. Returns false if h is not finite.
-        bool quantize(const float* h, int dim, int& changed, const Kernels& kernels);
+        bool quantize(Activations& h, int dim, int levels, int& changed, const Kernels& kernels);
 
-        Buffer<float> sums_;           // [blocks + 1][vocab, rounded up to a panel]: S, the last one zero; not in int8
-        Buffer<std::int32_t> counts_;  // the same in int8
+        Buffer<float> sums_;           // [blocks + 1][vocab, rounded up to a panel]: S, the last one zero; or
+        Buffer<std::int32_t> counts_;  // the same if quantized
         Buffer<std::int16_t> levels_;  // [dim, rounded up to a shell]: h quantized, in int8
-        Buffer<float> largest_;        // [blocks]: largest magnitude in each block, in int8
+        Buffer<std::int8_t> bytes_;    // the same in w8a8
+        Buffer<float> largest_;        // [blocks]: largest magnitude in each block, if quantized
         float unit_ = 0;               // value of a level
         Buffer<float> logits_;         // [vocab, rounded up to a panel]
         bool fresh_ = true;
@@ -55,7 +56,7 @@ class OutputLayer {
         int changed;     // elements of h that may differ from the last call: the first ones, at most so many
     };
 
-    // Computes the logits of every input. In int8, an h that is not finite gives NaN.
+    // Computes the logits of every input. If quantized, an h that is not finite gives NaN.
     void run(const Input* inputs, int count, const Kernels& kernels, Team& team) const;
 
   private:

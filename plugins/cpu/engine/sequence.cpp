@@ -9,7 +9,7 @@
 namespace vcdeploy {
 
 void run_sequences(const Layer& layer, Stepper& stepper, const SequenceCall& call) {
-    const FlushDenormals flush(layer.precision != Precision::int8);
+    const FlushDenormals flush(!is_quantized(layer.precision));
     const std::size_t D = layer.dim, B = call.B;
     const bool has_cell = spec_of(layer.unit).has_cell();
     const std::size_t padded = stepper.padded();

@@ -25,7 +25,7 @@ template <class Work>
 void Session::alone(const Pause& pause, const Work& work) {
     {
         const Holding held(turn_, pause);
-        const FlushDenormals flush(network_->options().precision != Precision::int8);
+        const FlushDenormals flush(!is_quantized(network_->options().precision));
         work();
     }
     pause();

@@ -14,7 +14,7 @@ namespace {
 void fill_with_nan(float* row, int dim) { std::fill_n(row, dim, std::numeric_limits<float>::quiet_NaN()); }
 
 // Reaches to where the sigmoid passes epsilon, even if it is wrong by 2^-18, more than its error.
-Softening int8_softening(const Softness& softness) {
+Softening quantized_softening(const Softness& softness) {
     const double least = softness.epsilon - 0x1p-18;
     return {static_cast<float>(softness.sharpness), static_cast<float>(softness.epsilon),
             least > 0 ? std::log((1 - least) / least) / softness.sharpness : HUGE_VAL};
@@ -22,33 +22,41 @@ Softening int8_softening(const Softness& softness) {
 
 }  // namespace
 
-Stepper::Slot::Slot(std::size_t padded, const UnitSpec& spec)
-    : e(padded), hbar(padded), reset(padded), input(padded), sums(padded * spec.planes()), hbar_levels(padded),
-      reset_levels(padded), input_levels(padded), counts(padded * spec.planes()) {
+Stepper::Slot::Slot(std::size_t padded, const UnitSpec& spec, Precision precision)
+    : e(padded), hbar(padded), reset(padded), input(padded), sums(padded * spec.planes()) {
     step.e = e.data();
-    step.hbar = {hbar.data(), hbar_levels.data(), 0, 0};
-    step.reset = {reset.data(), reset_levels.data(), 0, 0};
-    step.input = {input.data(), input_levels.data(), 0, 0};
+    step.hbar.value = hbar.data();
+    step.reset.value = reset.data();
+    step.input.value = input.data();
+    Activations* const quantized[] = {&step.hbar, &step.reset, &step.input};
+    if (has_byte_levels(precision)) {
+        bytes = Buffer<std::int8_t>(padded * 3);
+        for (int i = 0; i < 3; ++i) quantized[i]->level_8 = bytes.data() + padded * i;
+    } else if (is_quantized(precision)) {
+        levels = Buffer<std::int16_t>(padded * 3);
+        for (int i = 0; i < 3; ++i) quantized[i]->level = levels.data() + padded * i;
+    }
+    if (is_quantized(precision)) counts = Buffer<std::int32_t>(padded * spec.planes());
     step.reset_value = reset.data();
     step.sums = sums.data();
     step.counts = counts.data();
     if (spec.resets_product) {
         step.apart = sums.data() + padded * spec.gates;
-        step.apart_counts = counts.data() + padded * spec.gates;
+        if (counts.size()) step.apart_counts = counts.data() + padded * spec.gates;
     }
 }
 
 Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads)
-    : spec_(spec_of(unit)), dim_(dim), padded_(rounded_up(dim, kShell)), levels_(activation_levels(dim)),
-      softness_(softness), softening_(int8_softening(softness)), kernels_(kernels),
-      team_(threads, precision != Precision::int8) {
-    slots_.push_back(std::make_unique<Slot>(padded_, spec_));
+    : spec_(spec_of(unit)), dim_(dim), padded_(rounded_up(dim, kShell)), precision_(precision),
+      levels_(activation_levels(precision, dim)), softness_(softness), softening_(quantized_softening(softness)),
+      kernels_(kernels), team_(threads, !is_quantized(precision)) {
+    slots_.push_back(std::make_unique<Slot>(padded_, spec_, precision_));
 }
 
-// Computes hbar and the vector to multiply by V. Returns false if a value is not finite in int8.
+// Computes hbar and the vector to multiply by V. Returns false if it is quantized and a value is not finite.
 bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot) {
     const int active = extent.active;
-    const bool quantized = layer.precision == Precision::int8;
+    const bool quantized = is_quantized(layer.precision);
     Step& step = slot.step;
     int tabulated = 0;  // columns covered by the table row
     step.tabulated = nullptr;
@@ -60,7 +68,7 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
         tabulated = row.columns;
         step.tabulated = row.sums;
         step.tabulated_counts = row.counts;
-        step.input_begin = std::min(extent.ones, tabulated) / kInt8Columns * kInt8Columns;
+        step.input_begin = std::min(extent.ones, tabulated) / kColumnGroup * kColumnGroup;
         step.input_end = std::max(active, tabulated);
     }
     const float of_state = kernels_.mask_state(slot.e.data(), h, active, slot.hbar.data());
@@ -73,7 +81,7 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
         set_range(step.input, input_range(of_input), levels_);
     }
     kernels_.mask_input({slot.e.data(), input.x, dim_, active, tabulated, step.input_begin, step.input_end,
-                         slot.input.data(), quantized ? step.input.level : nullptr, step.input.levels_of_one});
+                         slot.input.data(), step.input.level, step.input.level_8, step.input.levels_of_one});
     return true;
 }
 
@@ -92,8 +100,8 @@ void Stepper::schedule(const Layer& layer, Sequence& sequence) const {
     const double of_input =
         input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
     const double logit = scheduler.logit(scheduler.of_state(sequence.h, kernels_), of_input);
-    sequence.m = layer.precision == Precision::int8 ? kernels_.update_fraction(static_cast<float>(logit))
-                                                    : scheduler.update_fraction(logit);
+    sequence.m = is_quantized(layer.precision) ? kernels_.update_fraction(static_cast<float>(logit))
+                                               : scheduler.update_fraction(logit);
 }
 
 // Computes the mask and all a step reads. Returns false if nothing is left to do.
@@ -108,7 +116,7 @@ bool Stepper::start(const Layer& layer, Sequence& sequence, Slot& slot) {
     Extent extent{dim_, dim_};
     if (!layer.scheduler)
         std::fill_n(slot.e.data(), dim_, 1.0f);
-    else if (layer.precision == Precision::int8)
+    else if (is_quantized(layer.precision))
         extent = kernels_.soften(m, dim_, softening_, slot.e.data());
     else {
         extent = extent_of(m, dim_, softness_);
@@ -139,7 +147,8 @@ void Stepper::step_together(const Layer& layer, Sequence* const* sequences, int 
     int started = 0;
     std::int64_t products = 0;
     for (int n = 0; n < count; ++n) {
-        if (static_cast<int>(slots_.size()) == started) slots_.push_back(std::make_unique<Slot>(padded_, spec_));
+        if (static_cast<int>(slots_.size()) == started)
+            slots_.push_back(std::make_unique<Slot>(padded_, spec_, precision_));
         const Step& step = slots_[started]->step;
         if (!start(layer, *sequences[n], *slots_[started])) continue;
         steps[started++] = &step;

@@ -37,8 +37,8 @@ class Stepper {
     };
 
     // Steps sequences through a layer. They share the weights they read, and each gets the bits it would get alone.
-    // A NaN m makes the whole state NaN, as in the reference. In int8, a value that is not finite makes the active part
-    // NaN.
+    // A NaN m makes the whole state NaN, as in the reference. In int8 and w8a8, a value that is not finite makes the
+    // active part NaN.
     void step(const Layer& layer, Sequence* sequences, int count);
 
     // Floats per row of the state: D rounded up to a shell. Elements past D must be 0 and stay 0.
@@ -50,11 +50,12 @@ class Stepper {
   private:
     // The working memory of one sequence.
     struct Slot {
-        Slot(std::size_t padded, const UnitSpec& spec);
+        Slot(std::size_t padded, const UnitSpec& spec, Precision precision);
 
         Buffer<float> e, hbar, reset, input, sums;
-        Buffer<std::int16_t> hbar_levels, reset_levels, input_levels;
-        Buffer<std::int32_t> counts;
+        Buffer<std::int16_t> levels;  // of hbar, reset and input, in int8
+        Buffer<std::int8_t> bytes;    // the same in w8a8
+        Buffer<std::int32_t> counts;  // if quantized
         Step step{};
     };
 
@@ -66,7 +67,8 @@ class Stepper {
     const UnitSpec& spec_;
     int dim_;
     std::size_t padded_;
-    int levels_;  // quantization levels of an activation (int8)
+    Precision precision_;
+    int levels_;  // quantization levels of an activation; 0 if not quantized
     Softness softness_;
     Softening softening_;
     const Kernels& kernels_;

@@ -1,4 +1,4 @@
-// What a step multiplies: e ⊙ h and what is left of e ⊙ x, and for int8 their largest magnitudes and levels.
+// What a step multiplies: e ⊙ h and what is left of e ⊙ x, and if quantized their largest magnitudes and levels.
 //
 // Included by kernels.cpp after simd/simd.h.
 #pragma once
@@ -22,9 +22,17 @@ static float largest(const float* values, int n) {
     return most.largest();
 }
 
+// Sets a panel's levels of x to the nearest whole numbers.
+static inline void store_levels(const Activations& x, int at, Rows levels) {
+    if (x.level_8)
+        store_whole(x.level_8 + at, levels);
+    else
+        store_whole(x.level + at, levels);
+}
+
 static void quantize(const Activations& x, int begin, int end) {
     const Rows levels = all(x.levels_of_one);
-    for (int i = begin / kPanel * kPanel; i < end; i += kPanel) store_whole(x.level + i, load(x.value + i) * levels);
+    for (int i = begin / kPanel * kPanel; i < end; i += kPanel) store_levels(x, i, load(x.value + i) * levels);
 }
 
 // e ⊙ x; 0 where e is 0, even if x is not finite.
@@ -48,6 +56,8 @@ static void mask_input(const InputCall& call) {
         const Rows known = load_some(call.x, i, call.known);
         if (call.level)
             store_whole_difference(call.level + i, xbar * levels, known * levels);
+        else if (call.level_8)
+            store_whole_difference(call.level_8 + i, xbar * levels, known * levels);
         else
             store(call.value + i, xbar - known);
     }

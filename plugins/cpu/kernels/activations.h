@@ -1,4 +1,4 @@
-// sigmoid, tanh and blend over sixteen rows, in two arithmetics: Fused (floating point) and Plain (int8).
+// sigmoid, tanh and blend over sixteen rows, in two arithmetics: Fused (floating point) and Plain (int8, w8a8).
 //
 // Included by kernels.cpp after simd/simd.h.
 #pragma once
@@ -20,10 +20,10 @@ struct Fused {
     static Rows multiply_add(Rows a, Rows b, Rows c) { return VCDEPLOY_ISA::multiply_add(a, b, c); }
 };
 
-// From here on, tanh in int8 is exactly 1.
+// From here on, Plain's tanh is exactly 1.
 constexpr float kTanhEnd = 6.7452478f;
 
-// For int8 (docs/design.md, section 2): each operation is rounded separately, in this order, so that every runtime
+// For int8 and w8a8 (docs/design.md, section 2): each operation is rounded separately, in this order, so that every runtime
 // gets the same bits. tanh is a quotient of two polynomials with an error up to 2.8e-6, never above 1. NaN gives NaN.
 struct Plain {
     static Rows tanh(Rows x) {
@@ -53,7 +53,7 @@ static inline Rows blend(Rows w, Rows fresh, Rows old) {
 // Calls work(arithmetic) with the arithmetic of a precision.
 template <class Work>
 static inline void in_arithmetic_of(Precision precision, Work work) {
-    if (precision == Precision::int8)
+    if (is_quantized(precision))
         work(Plain{});
     else
         work(Fused{});

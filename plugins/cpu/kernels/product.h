@@ -15,8 +15,9 @@ static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
 // Sequences that are multiplied by a weight while it is in a register, so that their sums take so many registers.
-constexpr int together(int gates, int registers) {
-    return gates * kRegisters * 4 <= registers ? 4 : gates * kRegisters * 2 <= registers ? 2 : 1;
+constexpr int together(int gates, int registers, int most = 4) {
+    while (most > 1 && gates * kRegisters * most > registers) most /= 2;
+    return most;
 }
 
 constexpr std::size_t kNearCache = 1 << 20;
@@ -25,7 +26,6 @@ constexpr std::size_t kNearCache = 1 << 20;
 template <class Stored, int Gates>
 struct Floats {
     using Weight = Stored;
-    using Value = float;
     static constexpr int kColumns = 1;  // columns that are multiplied at once
     static constexpr int kTogether = together(Gates, kSumRegisters);
 
@@ -51,26 +51,49 @@ struct Floats {
     }
 };
 
-// int8 weights times levels, in exact integers. Outside of a product's columns levels are 0 to both
-// ends of their panel.
-template <int Gates>
+// What int8 and w8a8 do differently.
+struct Int8 {
+    template <int Gates>
+    using Panel = PanelCounts<Gates>;
+    static constexpr int kColumns = kColumnsAtOnce;
+    static constexpr int most_together(int gates) { return together(gates, kSumRegisters * 2 / 3); }
+    static const std::int16_t* values(const Activations& x) { return x.level; }
+    static Counts start_of(std::int32_t total) { return VCDEPLOY_ISA::start_of(total); }
+};
+struct W8a8 {
+    template <int Gates>
+    using Panel = PanelBytes<Gates>;
+    static constexpr int kColumns = kColumnGroup;
+    static constexpr int most_together(int gates) { return together(gates, kByteSumRegisters, 8); }
+    static const std::int8_t* values(const Activations& x) { return x.level_8; }
+    static Counts start_of(std::int32_t total) { return start_of_bytes(total); }
+};
+
+// Weights times levels, in exact integers. Outside of a product's columns levels are 0 to both ends of their panel.
+template <class Quantized, int Gates>
 struct Integers {
     using Weight = std::uint8_t;
-    using Value = std::int16_t;
-    static constexpr int kColumns = kColumnsAtOnce;
-    static constexpr int kTogether = together(Gates, kSumRegisters * 2 / 3);
+    static constexpr int kColumns = Quantized::kColumns;
+    static constexpr int kTogether = Quantized::most_together(Gates);
 
-    PanelCounts<Gates> counts;
+    typename Quantized::template Panel<Gates> counts;
 
-    static const std::int16_t* values(const Activations& x) { return x.level; }
-    static Levels spread(const std::int16_t* x) { return VCDEPLOY_ISA::spread(x); }
-    void add(const Weight* w, const Levels& x) { add_columns<Gates, 1>({&counts}, w, {x}); }
+    static const auto* values(const Activations& x) { return Quantized::values(x); }
+    static auto spread(const auto* x) { return VCDEPLOY_ISA::spread(x); }
+    void add(const Weight* w, const auto& x) { add_columns<Gates, 1>({&counts}, w, {x}); }
+
+    // The initial sums of columns [begin, end).
+    static Counts start_of(const Activations& x, int begin, int end) {
+        return Quantized::start_of(total_of(values(x), begin, end));
+    }
+    // The sums of a gate, added to the initial ones.
+    Counts product(int gate, Counts initial) const { return product_of(counts, gate, initial); }
 
     // Adds columns j, … times x to the sums of each of `Count` products.
     template <int Count, class Product>
     static void add_to_all(Integers* sums, const Weight* w, const Product* of, int j) {
-        PanelCounts<Gates>* each[Count];
-        Levels x[Count];
+        typename Quantized::template Panel<Gates>* each[Count];
+        decltype(spread(values(*of->x))) x[Count];
 #pragma GCC unroll 8
         for (int n = 0; n < Count; ++n) {
             each[n] = &sums[n].counts;
@@ -99,13 +122,13 @@ static inline void each_panel(int rows, Part mine, Work work) {
     for (int i = 0; i < count; ++i) work(panel_of_part(i, mine));
 }
 
-// A product of one sequence: columns [begin, end) of a matrix times x, for the first `active` rows. In int8, begin is a
-// multiple of kInt8Columns.
+// A product of one sequence: columns [begin, end) of a matrix times x, for the first `active` rows. If quantized, begin
+// is a multiple of kColumnGroup.
 struct Operand {
     const Activations* x;
     int active, begin, end;
     float* sums;           // [panel][stride]
-    std::int32_t* counts;  // the same shape, for int8: a panel has the same place in every product of a step
+    std::int32_t* counts;  // the same shape, if quantized: a panel has the same place in every product of a step
 };
 
 // Multiplies `Panels` panels of a part, from its `first` on, with all sums in registers: begin(panel, sums) sets
@@ -282,11 +305,11 @@ static void multiply_floats(const void* weights, const Operand* of, int count, P
 // The products in integers, then scaled to floats by the row's scale times the vector's unit. Each operation is rounded
 // separately, so the result has the same bits everywhere. known: sums [panel][Gates][16] to add to those of the only
 // product, or null. add: add to sums instead of setting them.
-template <int Gates>
+template <class Quantized, int Gates>
 static void multiply_integers(const PackedWeights& W, const Operand* of, int count, Part mine,
                               const std::int32_t* known, bool add, int stride) {
-    using Sums = Integers<Gates>;
-    const auto start = [](const Operand& o) { return start_of(total_of(o.x->level, o.begin, o.end)); };
+    using Sums = Integers<Quantized, Gates>;
+    const auto start = [](const Operand& o) { return Sums::start_of(*o.x, o.begin, o.end); };
     const auto scale = [&](const Operand& o, int panel, int gate, Counts counts) {
         float* sums = o.sums + panel * stride + gate * kPanel;
         const Rows value = load(W.scales + (panel * Gates + gate) * kPanel) * all(o.x->unit);
@@ -297,7 +320,7 @@ static void multiply_integers(const PackedWeights& W, const Operand* of, int cou
     const auto finish = [=](const Operand& o, int panel, const Sums& sums, Counts first) {
 #pragma GCC unroll 8
         for (int g = 0; g < Gates; ++g) {
-            const Counts product = settled(counts_of(sums.counts, g) + first);
+            const Counts product = sums.product(g, first);
             scale(o, panel, g, known ? load(known + (panel * Gates + g) * kPanel) + product : product);
         }
     };
@@ -316,18 +339,29 @@ static void multiply_integers(const PackedWeights& W, const Operand* of, int cou
             W.weights, *of, mine, [=](int panel, Sums& sums) { clear_sums(*of, panel, sums); },
             [=](int panel, const Sums& sums) { finish(*of, panel, sums, first); });
     const auto at = [=](int panel, int gate) { return of->counts + panel * stride + gate * kPanel; };
+    Sums none;
+    clear_sums(*of, 0, none);
     each_panel(of->active, mine, [&](int panel) {
-        for (int g = 0; g < Gates; ++g) store(at(panel, g), settled(first));
+        for (int g = 0; g < Gates; ++g) store(at(panel, g), none.product(g, first));
     });
     multiply_in_order<Sums, Gates>(W.weights, of, 1, mine, clear_sums,
                                    [=](const Operand&, int panel, const Sums& sums) {
 #pragma GCC unroll 8
                                        for (int g = 0; g < Gates; ++g)
-                                           store(at(panel, g), load(at(panel, g)) + settled(counts_of(sums.counts, g)));
+                                           store(at(panel, g), load(at(panel, g)) + sums.product(g, start_of(0)));
                                    });
     each_panel(of->active, mine, [&](int panel) {
         for (int g = 0; g < Gates; ++g) scale(*of, panel, g, load(at(panel, g)));
     });
+}
+
+template <int Gates>
+static inline void multiply_quantized(const PackedWeights& W, const Operand* of, int count, Part mine,
+                                      const std::int32_t* known, bool add, int stride) {
+    if (has_byte_levels(W.precision))
+        multiply_integers<W8a8, Gates>(W, of, count, mine, known, add, stride);
+    else
+        multiply_integers<Int8, Gates>(W, of, count, mine, known, add, stride);
 }
 
 // sums [panel][stride] += W times x for every product, of `Gates` gates.
@@ -337,7 +371,8 @@ static inline void multiply(const PackedWeights& W, const Operand* of, int count
         case Precision::f32: multiply_floats<Gates, float>(W.weights, of, count, mine, stride); break;
         case Precision::f16: multiply_floats<Gates, Half>(W.weights, of, count, mine, stride); break;
         case Precision::bf16: multiply_floats<Gates, Bfloat16>(W.weights, of, count, mine, stride); break;
-        case Precision::int8: multiply_integers<Gates>(W, of, count, mine, nullptr, true, stride); break;
+        case Precision::int8:
+        case Precision::w8a8: multiply_quantized<Gates>(W, of, count, mine, nullptr, true, stride); break;
     }
 }
 
@@ -363,8 +398,8 @@ static inline void multiply_input(Steps steps, Part mine) {
     Operand of[kMostSteps];
     for (int n = 0; n < steps.count; ++n) {
         const Step& s = steps[n];
-        of[n] = {&s.input, s.active, s.input_begin / kInt8Columns * kInt8Columns, s.input_end, s.sums, s.counts};
-        if (V.precision == Precision::int8) continue;
+        of[n] = {&s.input, s.active, s.input_begin / kColumnGroup * kColumnGroup, s.input_end, s.sums, s.counts};
+        if (is_quantized(V.precision)) continue;
         of[n].begin = s.input_begin;
         each_panel(s.active, mine, [&](int panel) {
             for (int g = 0; g < Gates; ++g) {
@@ -375,8 +410,8 @@ static inline void multiply_input(Steps steps, Part mine) {
     }
     const int apart = with_table ? steps.count : 1, together = with_table ? 1 : steps.count;
     for (int n = 0; n < apart; ++n)
-        if (V.precision == Precision::int8)
-            multiply_integers<Gates>(V, of + n, together, mine, steps[n].tabulated_counts, false, kSize);
+        if (is_quantized(V.precision))
+            multiply_quantized<Gates>(V, of + n, together, mine, steps[n].tabulated_counts, false, kSize);
         else if (of[n].begin < of[n].end)
             multiply<Gates>(V, of + n, together, mine, kSize);
 }
@@ -404,7 +439,7 @@ static inline void output_sums(const Weight* w, std::size_t size, const OutputCa
         sum[1][p] = all(0.0f);
     }
     const auto add = [&](int j, Rows(&into)[Panels]) {
-        const Rows x = all(call.h[j]);
+        const Rows x = all(call.h.value[j]);
 #pragma GCC unroll 8
         for (int p = 0; p < Panels; ++p) into[p] = multiply_add(x, widened(w + p * size + j * kPanel), into[p]);
     };
@@ -418,22 +453,22 @@ static inline void output_sums(const Weight* w, std::size_t size, const OutputCa
     for (int p = 0; p < Panels; ++p) store(S + p * kPanel, sum[0][p] + sum[1][p]);
 }
 
-// The same for int8 weights, in exact integers.
-template <int Panels>
+// The same in exact integers.
+template <class Quantized, int Panels>
 static inline void output_counts(const std::uint8_t* w, std::size_t size, const OutputCall& call, Columns of,
                                  const std::int32_t* after, std::int32_t* S) {
-    PanelCounts<1> counts[Panels];
+    using Sums = Integers<Quantized, 1>;
+    Sums sums[Panels];
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p) clear(counts[p]);
-    for (int j = of.begin; j < of.end; j += kColumnsAtOnce) {
-        const Levels x = spread(call.levels + j);
+    for (int p = 0; p < Panels; ++p) clear(sums[p].counts);
+    for (int j = of.begin; j < of.end; j += Sums::kColumns) {
+        const auto x = Sums::spread(Sums::values(call.h) + j);
 #pragma GCC unroll 8
-        for (int p = 0; p < Panels; ++p) add_columns<1, 1>({&counts[p]}, w + p * size + j * kPanel, {x});
+        for (int p = 0; p < Panels; ++p) sums[p].add(w + p * size + j * kPanel, x);
     }
-    const Counts start = start_of(total_of(call.levels, of.begin, of.end));
+    const Counts start = Sums::start_of(call.h, of.begin, of.end);
 #pragma GCC unroll 8
-    for (int p = 0; p < Panels; ++p)
-        store(S + p * kPanel, load(after + p * kPanel) + settled(counts_of(counts[p], 0) + start));
+    for (int p = 0; p < Panels; ++p) store(S + p * kPanel, load(after + p * kPanel) + sums[p].product(0, start));
 }
 
 constexpr int kOutputPanels = 4;  // panels that share a pass over h
@@ -481,16 +516,17 @@ static void output_floats(const PackedWeights& W, const OutputCalls& calls, Part
         [&](int at, const OutputCall& call) { store(call.logits + at, load(call.sums + at) + load(calls.bias + at)); });
 }
 
-static void output_int8(const PackedWeights& W, const OutputCalls& calls, Part mine) {
-    const std::size_t size = static_cast<std::size_t>(rounded_up(calls.dim, kInt8Columns)) * kPanel;
+template <class Quantized>
+static void output_integers(const PackedWeights& W, const OutputCalls& calls, Part mine) {
+    const std::size_t size = static_cast<std::size_t>(rounded_up(calls.dim, kColumnGroup)) * kPanel;
     const auto* w = static_cast<const std::uint8_t*>(W.weights);
     walk_output(
         calls, mine,
         [=](auto panels, int panel, const OutputCall& call, Columns of, std::size_t at, std::size_t after) {
-            output_counts<panels>(w + panel * size, size, call, of, call.counts + after, call.counts + at);
+            output_counts<Quantized, panels>(w + panel * size, size, call, of, call.counts + after, call.counts + at);
         },
         [&](int at, const OutputCall& call) {
-            const Rows value = load(W.scales + at) * all(call.unit);
+            const Rows value = load(W.scales + at) * all(call.h.unit);
             store(call.logits + at, whole_to_float(load(call.counts + at)) * value + load(calls.bias + at));
         });
 }
@@ -500,7 +536,8 @@ static void output(const PackedWeights& W, const OutputCalls& calls, Part mine) 
         case Precision::f32: output_floats<float>(W, calls, mine); break;
         case Precision::f16: output_floats<Half>(W, calls, mine); break;
         case Precision::bf16: output_floats<Bfloat16>(W, calls, mine); break;
-        case Precision::int8: output_int8(W, calls, mine); break;
+        case Precision::int8: output_integers<Int8>(W, calls, mine); break;
+        case Precision::w8a8: output_integers<W8a8>(W, calls, mine); break;
     }
 }
 

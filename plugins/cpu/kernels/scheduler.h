@@ -3,7 +3,7 @@
 //     m = sigmoid(u·h + v·x + b),  e_i = Thres(sigmoid(sharpness * (m*D - i))),  a = the largest i with e_i > 0
 //
 // The logit is summed in double, and m is rounded to float once, before the mask is computed from it: the m that is
-// returned determines which dimensions were active, and is the same on every instruction set. int8 uses the same logit,
+// returned determines which dimensions were active, and is the same on every instruction set. int8 and w8a8 use the same logit,
 // rounded to float, but its own sigmoid (scheduler_int8.h).
 #pragma once
 

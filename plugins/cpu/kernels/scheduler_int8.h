@@ -1,4 +1,4 @@
-// The int8 scheduler: m and the mask from the logit, in the Plain arithmetic that every runtime can reproduce.
+// The scheduler of int8 and w8a8: m and the mask from the logit, in the Plain arithmetic that every runtime can reproduce.
 //
 // Included by kernels.cpp after activations.h.
 #pragma once

@@ -17,7 +17,7 @@ struct Extent {
     int active;  // a
 };
 
-// The mask of int8 (scheduler_int8.h), as floats.
+// The mask of a quantized precision (scheduler_int8.h), as floats.
 struct Softening {
     float sharpness;
     float epsilon;
@@ -27,14 +27,15 @@ struct Softening {
 struct PackedWeights {
     Precision precision;
     const void* weights;
-    const float* scales;  // int8: [panel][gate][16]
+    const float* scales;  // if quantized: [panel][gate][16]
 };
 
-// A vector to multiply by a matrix. For int8 weights it is quantized (quantization.h): level is value * levels_of_one,
+// A vector to multiply by a matrix. In int8 and w8a8 it is quantized (quantization.h): level is value * levels_of_one,
 // rounded half to even, and represents level * unit.
 struct Activations {
-    const float* value;   // [D]
-    std::int16_t* level;  // [D]
+    const float* value;    // [D]
+    std::int16_t* level;   // [D], in int8, else null
+    std::int8_t* level_8;  // [D], in w8a8, else null
     float levels_of_one;
     float unit;
 };
@@ -50,12 +51,12 @@ struct Step {
     int input_begin;     // the columns of V to multiply by `input`
     int input_end;
     const float* tabulated;                // the table row: V x up to some column, [panel][gate][16], or null
-    const std::int32_t* tabulated_counts;  // the same for int8, in levels
+    const std::int32_t* tabulated_counts;  // the same if quantized, in levels
     PackedWeights U;                       // the gates that read hbar
     PackedWeights U_reset;                 // VCGRU: the gate that reads r ⊙ hbar; GRU: the one whose product r resets
     PackedWeights V;
     float* sums;           // [panel][gate][16], accumulates U hbar + V xbar
-    std::int32_t* counts;  // the same shape, for int8
+    std::int32_t* counts;  // the same shape, if quantized
     const float* bias;     // [panel][gate][16], or null
     // GRU: the product that r resets, its counts and its bias, or null: [panel][16] each.
     float* apart;
@@ -88,13 +89,11 @@ constexpr int output_blocks(int columns) { return (columns + kOutputBlock - 1) /
 
 // logits = W h + bias for one token, by sums over blocks of columns: S_b = S_{b+1} + W_b h_b (engine/output.h).
 struct OutputCall {
-    const float* h;              // [dim]
-    const std::int16_t* levels;  // [dim], h quantized, in int8
-    float unit;                  // value of a level
-    int changed;                 // columns up to which S is computed again
-    float* sums;                 // [blocks + 1][rows, rounded up to a panel]: S
-    std::int32_t* counts;        // the same in int8
-    float* logits;               // [rows, rounded up to a panel]
+    Activations h;         // [dim]
+    int changed;           // columns up to which S is computed again
+    float* sums;           // [blocks + 1][rows, rounded up to a panel]: S
+    std::int32_t* counts;  // the same if quantized
+    float* logits;         // [rows, rounded up to a panel]
 };
 
 // Tokens of several sequences, which share the weights they read.
@@ -110,9 +109,10 @@ struct InputCall {
     const float* e;  // [active, to the end of its shell]
     const float* x;  // [dim], need not be aligned
     int dim, active, known;
-    int begin, end;       // the columns to set
-    float* value;         // [end, to the end of its panel]
-    std::int16_t* level;  // the same in int8, instead of values: levels of e ⊙ x less those of x; or null
+    int begin, end;        // the columns to set
+    float* value;          // [end, to the end of its panel]
+    std::int16_t* level;   // the same in int8, instead of values: levels of e ⊙ x less those of x; or null
+    std::int8_t* level_8;  // the same in w8a8, or null
     float levels_of_one;
 };
 
@@ -135,7 +135,7 @@ struct Kernels {
     float (*mask_state)(const float* e, const float* h, int active, float* hbar);
     void (*mask_input)(const InputCall& call);
 
-    // m and the mask in int8 arithmetic: m from the scheduler's logit, and e [D] from an m that is not NaN, set up to
+    // m and the mask of quantized precisions: m from the scheduler's logit, and e [D] from an m that is not NaN, set up to
     // the end of the shell that contains a.
     float (*update_fraction)(float logit);
     Extent (*soften)(float m, int dim, const Softening& softening, float* e);

@@ -19,8 +19,8 @@ static void vcgru_gates(Steps steps, Part mine) {
             float* sums = s.sums + 3 * at;
             const Rows reset = A::sigmoid(load(sums)) * load(s.hbar.value + at);
             // |r ⊙ hbar| is at most |hbar|, so hbar's unit works here too and threads need not share a maximum.
-            if (U_reset.precision == Precision::int8)
-                store_whole(s.reset.level + at, reset * all(s.hbar.levels_of_one));
+            if (is_quantized(U_reset.precision))
+                store_levels(s.reset, at, reset * all(s.hbar.levels_of_one));
             else
                 store(s.reset_value + at, reset);
             store(sums + kPanel, load(s.e + at) * A::sigmoid(load(sums + kPanel)));

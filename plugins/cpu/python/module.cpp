@@ -42,7 +42,7 @@ void check_dimensions(std::size_t dim) {
 }
 
 // A matrix: float32 [rows, columns], or as stored in a file: bytes [rows, columns * bytes per weight], the precision
-// and, for int8, scales [rows].
+// and, if quantized, scales [rows].
 using StoredArray = std::tuple<Array, std::string, MaybeArray>;
 using MatrixArray = std::variant<Array, StoredArray>;
 
@@ -54,8 +54,8 @@ MatrixView matrix_of(const MatrixArray& given, const std::string& name, std::siz
     }
     const auto& [bytes, precision_name, scales] = std::get<StoredArray>(given);
     const Precision precision = precision_of(precision_name);
-    if (scales.has_value() != (precision == Precision::int8))
-        throw nb::value_error((name + " must have scales if it is int8, and none otherwise").c_str());
+    if (scales.has_value() != is_quantized(precision))
+        throw nb::value_error((name + " must have scales if it is int8 or w8a8, and none otherwise").c_str());
     return {elements<unsigned char>(bytes, name, {rows, columns * bytes_of(precision)}), precision,
             scales ? elements<float>(*scales, name + ".scale", {rows}) : nullptr, count};
 }
@@ -105,6 +105,7 @@ nb::dict spec() {
     for (const PrecisionSpec& each : kPrecisions) {
         nb::dict row;
         row["bytes"] = each.bytes;
+        row["levels"] = each.levels;
         precisions[each.name] = row;
     }
     both["units"] = units;

@@ -1,4 +1,4 @@
-// The int8 sums of a panel in registers: int32, of Gates × sixteen rows.
+// The integer sums of a panel in registers: int32, of Gates × sixteen rows. PanelCounts is for int8, PanelBytes for w8a8.
 //
 // Included by simd.h after the vector types.
 #pragma once
@@ -58,9 +58,9 @@ static inline void add_columns(PanelCounts<Gates>* const (&sum)[Count], const st
     }
 }
 
-// The sums of a gate.
+// The sums of a gate, added to the initial ones.
 template <int Gates>
-static inline Counts counts_of(const PanelCounts<Gates>& sum, int gate) {
+static inline Counts product_of(const PanelCounts<Gates>& sum, int gate, Counts initial) {
     const auto half = [](__m512i x, int which) {
         return which ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x);
     };
@@ -68,7 +68,53 @@ static inline Counts counts_of(const PanelCounts<Gates>& sum, int gate) {
         const int other = Gates + gate;
         return _mm256_add_epi32(half(of[gate / 2], gate % 2), half(of[other / 2], other % 2));
     };
-    return {total(sum.low), total(sum.high)};
+    return settled(Counts{total(sum.low), total(sum.high)} + initial);
+}
+
+// A register has four columns of a gate, and one of sums all its rows. kByteSumRegisters counts halves, as kSumRegisters
+// does: at least eight sums hide the latency of the instruction.
+constexpr int kByteSumRegisters = 32;
+
+using ByteLevels = __m512i;
+
+static inline ByteLevels spread(const std::int8_t* levels) {
+    std::int32_t four;
+    std::memcpy(&four, levels, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+template <int Gates>
+struct PanelBytes {
+    __m512i gate[Gates];
+};
+
+template <int Gates>
+static inline void clear(PanelBytes<Gates>& sum) {
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) sum.gate[g] = _mm512_setzero_si512();
+}
+
+// Adds four columns of weights, with 128 added, times each x.
+template <int Gates, int Count>
+static inline void add_columns(PanelBytes<Gates>* const (&sum)[Count], const std::uint8_t* w,
+                               const ByteLevels (&x)[Count]) {
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+        const __m512i weights = _mm512_load_si512(w + g * 64);
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n) sum[n]->gate[g] = _mm512_dpbusd_epi32(sum[n]->gate[g], weights, x[n]);
+    }
+}
+
+// The initial sums if the levels add up to `total`: compensates for the 128 added to the weights.
+static inline Counts start_of_bytes(std::int32_t total) {
+    const __m256i less = start_of(total).low;
+    return {less, less};
+}
+
+template <int Gates>
+static inline Counts product_of(const PanelBytes<Gates>& sum, int gate, Counts initial) {
+    return Counts{_mm512_castsi512_si256(sum.gate[gate]), _mm512_extracti64x4_epi64(sum.gate[gate], 1)} + initial;
 }
 
 #else
@@ -102,10 +148,40 @@ static inline void add_columns(PanelCounts<Gates>* const (&sum)[Count], const st
     }
 }
 
-// The sums of a gate.
+// The sums of a gate, added to the initial ones.
 template <int Gates>
-static inline Counts counts_of(const PanelCounts<Gates>& sum, int gate) {
-    return sum.gate[gate];
+static inline Counts product_of(const PanelCounts<Gates>& sum, int gate, Counts initial) {
+    return settled(sum.gate[gate] + initial);
+}
+
+constexpr int kByteSumRegisters = kSumRegisters;
+
+template <int Gates>
+struct PanelBytes {
+    Counts gate[Gates];
+};
+
+template <int Gates>
+static inline void clear(PanelBytes<Gates>& sum) {
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) sum.gate[g] = start_of(0);
+}
+
+// Adds four columns of weights times each x.
+template <int Gates, int Count>
+static inline void add_columns(PanelBytes<Gates>* const (&sum)[Count], const std::uint8_t* w,
+                               const ByteLevels (&x)[Count]) {
+#pragma GCC unroll 8
+    for (int g = 0; g < Gates; ++g) {
+        const ColumnGroup weights = column_group(w + g * 64);
+#pragma GCC unroll 8
+        for (int n = 0; n < Count; ++n) sum[n]->gate[g] = multiply_add(weights, x[n], sum[n]->gate[g]);
+    }
+}
+
+template <int Gates>
+static inline Counts product_of(const PanelBytes<Gates>& sum, int gate, Counts initial) {
+    return sum.gate[gate] + initial;
 }
 
 #endif

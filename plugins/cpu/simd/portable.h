@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "weights/precision.h"
 
@@ -216,19 +217,22 @@ struct ColumnPair {
     FourCounts a, b;  // r = 0 to 3, 4 to 7
 };
 
-static inline ColumnPair column_pair(const std::uint8_t* w) {
-    ColumnPair pair;
+// Sixteen bytes as four int32, the first byte the lowest.
+static inline FourCounts four_lanes(const std::uint8_t* w) {
+    FourCounts lanes;
     if constexpr (std::endian::native == std::endian::little) {
-        std::memcpy(&pair, w, sizeof pair);
-        return pair;
+        std::memcpy(&lanes, w, sizeof lanes);
+        return lanes;
     }
-    std::uint32_t lane[8];
-    for (int i = 0; i < 8; ++i)
+    std::uint32_t lane[4];
+    for (int i = 0; i < 4; ++i)
         lane[i] = static_cast<std::uint32_t>(w[4 * i + 3]) << 24 | static_cast<std::uint32_t>(w[4 * i + 2]) << 16 |
                   static_cast<std::uint32_t>(w[4 * i + 1]) << 8 | w[4 * i];
-    std::memcpy(&pair, lane, sizeof pair);
-    return pair;
+    std::memcpy(&lanes, lane, sizeof lanes);
+    return lanes;
 }
+
+static inline ColumnPair column_pair(const std::uint8_t* w) { return {four_lanes(w), four_lanes(w + 16)}; }
 
 // Adds a pair of columns times a pair of levels.
 static inline Counts multiply_add(ColumnPair w, const std::int16_t* levels, Counts sum) {
@@ -239,19 +243,52 @@ static inline Counts multiply_add(ColumnPair w, const std::int16_t* levels, Coun
     return sum + Counts{low(w.a), low(w.b), high(w.a), high(w.b)};
 }
 
-// Stores sixteen numbers, rounded half to even; beyond int16 the nearest one it has, for NaN the largest.
-static inline void store_whole(std::int16_t* p, Rows x) {
-    const auto within = [](float f) { return f < 32767.0f ? (f > -32768.0f ? f : -32768.0f) : 32767.0f; };
+// Four columns of sixteen rows in w8a8: those of a row, with 128 added, in the bytes of an int32.
+struct ColumnGroup {
+    FourCounts rows[4];
+};
+
+static inline ColumnGroup column_group(const std::uint8_t* w) {
+    return {{four_lanes(w), four_lanes(w + 16), four_lanes(w + 32), four_lanes(w + 48)}};
+}
+
+using ByteLevels = const std::int8_t*;
+
+static inline ByteLevels spread(const std::int8_t* levels) { return levels; }
+
+// Adds four columns times four levels.
+static inline Counts multiply_add(const ColumnGroup& w, const std::int8_t* levels, Counts sum) {
+    const auto all_lanes = [](std::int32_t x) { return FourCounts{x, x, x, x}; };
+    const FourCounts a = all_lanes(levels[0]), b = all_lanes(levels[1]), c = all_lanes(levels[2]),
+                     d = all_lanes(levels[3]);
+    const auto products = [&](FourCounts v) {
+        return (v & 255) * a + (v >> 8 & 255) * b + (v >> 16 & 255) * c + (v >> 24 & 255) * d;
+    };
+    return sum + Counts{products(w.rows[0]), products(w.rows[1]), products(w.rows[2]), products(w.rows[3])};
+}
+
+// The initial sums if the levels add up to `total`: compensates for the 128 added to the weights.
+static inline Counts start_of_bytes(std::int32_t total) {
+    const FourCounts less = start_of(total).a;
+    return {less, less, less, less};
+}
+
+// Stores sixteen numbers, rounded half to even; beyond the range of Level the nearest one it has, for NaN the largest.
+template <class Level>
+static inline void store_whole(Level* p, Rows x) {
+    constexpr float most = std::numeric_limits<Level>::max(), least = std::numeric_limits<Level>::min();
+    const auto within = [](float f) { return f < most ? (f > least ? f : least) : most; };
     float whole[16];
     store(whole, rounded(each(within, x)));
-    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(whole[i]);
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<Level>(whole[i]);
 }
 // The same of x, less the same of y.
-static inline void store_whole_difference(std::int16_t* p, Rows x, Rows y) {
-    std::int16_t known[16];
+template <class Level>
+static inline void store_whole_difference(Level* p, Rows x, Rows y) {
+    Level known[16];
     store_whole(p, x);
     store_whole(known, y);
-    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(p[i] - known[i]);
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<Level>(p[i] - known[i]);
 }
 // The sums themselves, after accumulation.
 static inline Counts settled(Counts x) { return x; }
@@ -264,7 +301,8 @@ static inline Rows whole_to_float(Counts x) {
 }
 
 // The sum of levels [begin, end), extended to whole panels of sixteen.
-static inline std::int32_t total_of(const std::int16_t* levels, int begin, int end) {
+template <class Level>
+static inline std::int32_t total_of(const Level* levels, int begin, int end) {
     std::int32_t total = 0;
     for (int i = begin / 16 * 16; i < (end + 15) / 16 * 16; ++i) total += levels[i];
     return total;

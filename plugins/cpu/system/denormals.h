@@ -1,5 +1,5 @@
 // Treats denormals as 0 on this thread while an object lives: on x86, arithmetic with them is about a hundred times
-// slower, and a decaying state is full of them. Not used for int8, whose results must match other runtimes bit for bit;
+// slower, and a decaying state is full of them. Not used for int8 and w8a8, whose results must match other runtimes bit for bit;
 // quantized values are almost never denormal.
 #pragma once
 

@@ -43,7 +43,7 @@ InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer&
                        const Kernels& kernels)
     : spacing_(spacing), levels_(levels_of(spec_of(layer.unit), layer.dim, spacing)) {
     const int gates = gates_of(layer.unit), dim = layer.dim;
-    const bool quantized = layer.precision == Precision::int8;
+    const bool quantized = is_quantized(layer.precision);
     size_ = size_of(levels_, gates);
     if (quantized)
         counts_ = Buffer<std::int32_t>(size_ * vocab);
@@ -60,7 +60,7 @@ InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer&
         std::copy_n(x, dim, input);
         if (!quantized) continue;
         Activations levels{};
-        set_range(levels, input_range(largest_.back()), activation_levels(dim));
+        set_range(levels, input_range(largest_.back()), activation_levels(layer.precision, dim));
         for (int i = 0; i < dim; ++i) input[i] = std::nearbyint(x[i] * levels.levels_of_one);
     }
     Buffer<float> row(dim);

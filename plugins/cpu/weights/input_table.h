@@ -9,9 +9,9 @@
 //                    |-~~~|+~~~|             what is left to multiply: (e - 1) ⊙ x, then e ⊙ x
 //
 // For each c only the rows that its steps can reach are stored; for a dense unit, only c = D. The sums use the weights as
-// given, in double, so for f16 and bf16 the table is more exact than the products. In int8, weights and x are quantized
-// with or without the table (docs/design.md, section 2), and it stores integer sums: the levels of xbar and of the row
-// differ exactly by what is left to multiply, so the result has the same bits.
+// given, in double, so for f16 and bf16 the table is more exact than the products. In int8 and w8a8, weights and x are
+// quantized with or without the table (docs/design.md, section 2), and it stores integer sums: the levels of xbar and of
+// the row differ exactly by what is left to multiply, so the result has the same bits.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class InputTable {
 
     struct Row {
         const float* sums;           // [panel][gate][16], for at least the active rows
-        const std::int32_t* counts;  // int8 only, else null
+        const std::int32_t* counts;  // if quantized, else null
         int columns;                 // c
     };
 
@@ -65,7 +65,7 @@ class InputTable {
     std::vector<Level> levels_;
     std::size_t size_;  // numbers per token
     Buffer<float> sums_;
-    Buffer<std::int32_t> counts_;  // used instead in int8
+    Buffer<std::int32_t> counts_;  // used instead if quantized
     std::vector<double> of_scheduler_;
     std::vector<float> largest_;
 };

@@ -19,8 +19,9 @@
 // [column][gate][16]. In bf16 the rows are in the order 0, 8, 1, 9, …, so that one shift and one mask of a register
 // widen all of them. In int8 two columns are interleaved, [column pair][gate][8][2][2], for the multiply instruction
 // that sums pairs. Rows r and r + 8 are adjacent and r has 128 added, so that again one mask and one shift widen all of
-// them. The added 128 Σ x is the same in every row and is subtracted from the initial sums. Rows and columns past D are
-// zero or, in int8, have a scale or a level of 0.
+// them. The added 128 Σ x is the same in every row and is subtracted from the initial sums. In w8a8 four columns are
+// interleaved, [four columns][gate][16][4], for the instruction that sums four products of unsigned and signed bytes;
+// every row has 128 added. Rows and columns past D are zero or, if quantized, have a scale or a level of 0.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ namespace vcdeploy {
 constexpr int kPanel = 16;  // rows per panel
 constexpr int kShell = 32;  // rows and columns a shell adds
 constexpr int kPanelsOfShell = kShell / kPanel;
-constexpr int kInt8Columns = 4;  // columns of int8 weights that are read at once, at most
+constexpr int kColumnGroup = 4;  // columns of quantized weights that are read at once, at most
 
 // `static`, as everything included by the files compiled per instruction set: if these functions were shared, the
 // linker might keep a copy that only a newer processor can run.

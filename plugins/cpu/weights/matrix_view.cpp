@@ -29,6 +29,7 @@ void MatrixView::read(std::size_t r, float* out) const {
             }
             break;
         case Precision::int8:
+        case Precision::w8a8:
             for (int j = 0; j < columns; ++j) out[j] = static_cast<float>(static_cast<signed char>(row[j])) * scales[r];
             break;
     }

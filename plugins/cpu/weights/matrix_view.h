@@ -11,7 +11,7 @@ namespace vcdeploy {
 struct MatrixView {
     const unsigned char* data;  // [rows, columns], stored in `precision`
     Precision precision;
-    const float* scales;  // int8 only: [rows], the value of one level
+    const float* scales;  // if quantized: [rows], the value of one level
     int columns;
 
     // Row r as floats: out [columns].

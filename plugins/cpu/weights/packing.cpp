@@ -23,12 +23,15 @@ void put(unsigned char* weights, std::size_t place, float value, Precision preci
         case Precision::f32: reinterpret_cast<float*>(weights)[place] = value; break;
         case Precision::f16: reinterpret_cast<Half*>(weights)[place] = to_half(value); break;
         case Precision::bf16: reinterpret_cast<Bfloat16*>(weights)[place] = to_bfloat16(value); break;
-        case Precision::int8: weights[place] = static_cast<unsigned char>(static_cast<int>(value)); break;
+        case Precision::int8:
+        case Precision::w8a8: weights[place] = static_cast<unsigned char>(static_cast<int>(value)); break;
     }
 }
 
 // The place of a weight within its panel.
 std::size_t place_of(int column, int gate, int row, int gates, Precision precision) {
+    if (precision == Precision::w8a8)
+        return (static_cast<std::size_t>(column / 4) * gates + gate) * kPanel * 4 + row * 4 + column % 4;
     if (precision == Precision::int8) {
         const std::size_t pair = column / 2;
         return (pair * gates + gate) * kPanel * 2 + row % 8 * 4 + column % 2 * 2 + row / 8;
@@ -37,9 +40,9 @@ std::size_t place_of(int column, int gate, int row, int gates, Precision precisi
     return (static_cast<std::size_t>(column) * gates + gate) * kPanel + row;
 }
 
-// Reads row r in the form to pack; returns its scale (int8), else 1.
+// Reads row r in the form to pack; returns its scale if quantized, else 1.
 float read_row(const MatrixView& rows, std::size_t r, int row_of_panel, Precision precision, Buffer<float>& row) {
-    if (precision != Precision::int8) {
+    if (!is_quantized(precision)) {
         rows.read(r, row.data());
         for (std::size_t j = 0; j < row.size(); ++j) check(row[j], precision);
         return 1;
@@ -48,7 +51,7 @@ float read_row(const MatrixView& rows, std::size_t r, int row_of_panel, Precisio
     check(scale, precision);
     for (std::size_t j = 0; j < row.size(); ++j) {
         check(row[j], precision);
-        if (row_of_panel < 8) row[j] += 128;  // layout.h
+        if (precision == Precision::w8a8 || row_of_panel < 8) row[j] += 128;  // layout.h
     }
     return scale;
 }
@@ -59,7 +62,7 @@ HookMatrix::HookMatrix(const MatrixView& stack, int first, int last, int dim, Pr
     : precision_(precision) {
     const int count = last - first;
     const std::size_t padded = rounded_up(dim, kShell);
-    const bool quantized = precision == Precision::int8;
+    const bool quantized = is_quantized(precision);
     weights_ = Buffer<unsigned char>(padded * padded * count * bytes_of(precision));
     if (quantized) scales_ = Buffer<float>(padded * count);
     Buffer<float> row(dim);
@@ -82,9 +85,9 @@ HookMatrix::HookMatrix(const MatrixView& stack, int first, int last, int dim, Pr
 }
 
 PanelMatrix::PanelMatrix(const MatrixView& rows, int count, int dim, Precision precision) : precision_(precision) {
-    const bool quantized = precision == Precision::int8;
+    const bool quantized = is_quantized(precision);
     const std::size_t padded = static_cast<std::size_t>(panels_of(count)) * kPanel;
-    const std::size_t columns = quantized ? rounded_up(dim, kInt8Columns) : dim;
+    const std::size_t columns = quantized ? rounded_up(dim, kColumnGroup) : dim;
     weights_ = Buffer<unsigned char>(padded * columns * bytes_of(precision));
     if (quantized) scales_ = Buffer<float>(padded);
     Buffer<float> row(dim);

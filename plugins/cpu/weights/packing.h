@@ -26,7 +26,7 @@ class HookMatrix {
   private:
     Precision precision_ = Precision::f32;
     Buffer<unsigned char> weights_;
-    Buffer<float> scales_;  // int8 only: [panel][gate][16], the value of one level
+    Buffer<float> scales_;  // if quantized: [panel][gate][16], the value of one level
 };
 
 // A matrix that is always read whole, such as the output layer: plain panels, [panel][column][16].
@@ -43,7 +43,7 @@ class PanelMatrix {
   private:
     Precision precision_ = Precision::f32;
     Buffer<unsigned char> weights_;
-    Buffer<float> scales_;  // int8 only: [panel][16]
+    Buffer<float> scales_;  // if quantized: [panel][16]
 };
 
 }  // namespace vcdeploy

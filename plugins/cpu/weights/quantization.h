@@ -1,4 +1,4 @@
-// int8 quantization of weights and activations (docs/design.md, section 2).
+// Quantization of weights and activations in int8 and w8a8 (docs/design.md, section 2).
 //
 // Weights are quantized symmetrically per row, 127 levels. An activation vector is quantized to activation_levels(D)
 // levels of its range. The range of a state is at least 1, which a state that starts within it never exceeds, so that
@@ -10,13 +10,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "common/spec.h"
 #include "kernels/table.h"
 
 namespace vcdeploy {
 
-// The largest power of two up to 2^14 for which an int32 sum of D products with weights up to 127 cannot overflow.
-constexpr int activation_levels(int dim) {
-    int levels = 1 << 14;
+// The levels of a quantized precision, halved until an int32 sum of D products with weights up to 127 cannot overflow.
+constexpr int activation_levels(Precision precision, int dim) {
+    int levels = spec_of(precision).levels;
     while (std::int64_t{127} * levels * dim > 0x7fffffff) levels /= 2;
     return levels;
 }
