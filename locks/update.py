@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent
 OLDEST = "3.10"  # of pyproject.toml
 BUILD = ("cmake", "nanobind", "ninja", "scikit-build-core")
-EXTRAS = {"run": ("cpu", "music"), "test": ("train", "cpu", "music", "plots", "dev")}
+EXTRAS = {"run": ("cpu", "music"), "test": ("train", "cpu", "serve", "music", "plots", "dev")}
 CUDA = ("torch==", "nvidia-", "cuda-toolkit==", "triton==")
 HEADER = "# Written by `make lock`: versions and hashes of every package. See CONTRIBUTING.md.\n"
 

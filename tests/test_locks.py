@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-EXTRAS = {"run": {"cpu", "music"}, "test": {"train", "cpu", "music", "plots", "dev"}}
+EXTRAS = {"run": {"cpu", "music"}, "test": {"train", "cpu", "serve", "music", "plots", "dev"}}
 
 
 def lock(name: str) -> dict[Requirement, list[str]]:

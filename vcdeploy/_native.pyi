@@ -194,10 +194,18 @@ class Session:
     def step(self, tokens: object) -> bool:
         """Reads an int, if there is one sequence, or an int64 array [B], and computes logits; False for others."""
 
-    def feed(self, tokens: NDArray[np.int64], check: Callable[[], None] | None = None) -> None:
-        """Reads tokens [T, B], without logits. check: as for Model.run."""
+    def feed(
+        self,
+        tokens: NDArray[np.int64],
+        check: Callable[[], None] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> None:
+        """Reads tokens [T, B], without logits. check: as for Model.run.
 
-    def observe(self) -> None:
+        rows: the sequences that this call is about, by default all; B is their number. Also below.
+        """
+
+    def observe(self, rows: Sequence[int] | None = None) -> None:
         """Reads what was sampled last, and computes the logits."""
 
     def generate(
@@ -206,18 +214,32 @@ class Session:
         sampling: Sequence[Sampling],
         allowed: NDArray[np.uint8] | None = None,
         check: Callable[[], None] | None = None,
-    ) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64], NDArray[np.int64]]:
+        rows: Sequence[int] | None = None,
+        most: Sequence[int] | None = None,
+        alternatives: int = 0,
+    ) -> tuple[
+        NDArray[np.int64], Floats, NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]
+    ]:
         """uniforms [length, B], options of each -> tokens [length, B], m, log-probabilities [length, B], lengths [B].
 
         m [length, B, layers] is that of the step a token was sampled from. The log-probability is the model's own,
-        before all options. A sequence has fewer tokens if it reaches a stop sequence; 0 is after them.
-        allowed [B, vocab]: the symbols to choose from. check: as for Model.run.
+        before all options. A sequence has fewer tokens if it reaches a stop sequence, or `most` [B]; 0 is after them.
+        allowed [B, vocab]: the symbols to choose from. check: as for Model.run. The last two results are the most
+        likely symbols and their log-probabilities, [length, B, alternatives].
         """
 
-    def save(self) -> tuple[Floats, Floats, list[tuple[int, int, NDArray[np.int64]]]]:
+    def save(
+        self, rows: Sequence[int] | None = None
+    ) -> tuple[Floats, Floats, list[tuple[int, int, NDArray[np.int64]]]]:
         """state [S, B, D], m [B, layers], and of each sequence: tokens read, tokens generated, the last tokens."""
 
-    def restore(self, state: Floats, m: Floats, pasts: Sequence[tuple[int, int, NDArray[np.int64]]]) -> None:
+    def restore(
+        self,
+        state: Floats,
+        m: Floats,
+        pasts: Sequence[tuple[int, int, NDArray[np.int64]]],
+        rows: Sequence[int] | None = None,
+    ) -> None:
         """Goes on from what save returned."""
 
     def fork(self) -> Session:

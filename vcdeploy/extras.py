@@ -13,9 +13,11 @@ EXTRAS = {
     "onnxruntime": "cpu",
     "onnxscript": "train",
     "safetensors": "train",
+    "starlette": "serve",
     "tensorboard": "dev",
     "tensorrt": "gpu",
     "torch": "train",
+    "uvicorn": "serve",
     "verovio": "music",
 }
 

@@ -97,18 +97,20 @@ void attack_session(Model& model, const std::vector<std::int64_t>& tokens, int T
     std::vector<double> uniforms(kLength * B, bytes.one_of({0.0, 0.3, 0.999, 1.0}));
 
     Session session(model.network(), B);
-    session.feed(tokens.data(), T, [] {});
+    session.feed(session.all(), tokens.data(), T, [] {});
     session.step(tokens.data(), [] {});
     std::vector<float> state(network.state_rows() * B * dim), m(B * layers);
     std::vector<Past> past(B);
-    session.save(state.data(), m.data(), past.data(), [] {});
+    session.save(session.all(), state.data(), m.data(), past.data(), [] {});
     const auto generate = [&] {
-        std::vector<std::int64_t> made(kLength * B), lengths(B);
+        std::vector<std::int64_t> made(kLength * B), lengths(B), most(B, kLength), others(kLength * B);
         std::vector<float> fractions(kLength * B * layers);
-        std::vector<double> log_probabilities(kLength * B);
+        std::vector<double> log_probabilities(kLength * B), other_log_probabilities(kLength * B);
         try {
-            session.generate({sampling.data(), uniforms.data(), kLength, allowed.data(), made.data(), fractions.data(),
-                              log_probabilities.data(), lengths.data()},
+            session.generate(session.all(),
+                             {sampling.data(), uniforms.data(), kLength, most.data(), allowed.data(), 1, made.data(),
+                              fractions.data(), log_probabilities.data(), others.data(), other_log_probabilities.data(),
+                              lengths.data()},
                              [] {});
         } catch (const std::domain_error&) {  // logits that are not finite
             return std::vector<std::int64_t>();
@@ -123,7 +125,7 @@ void attack_session(Model& model, const std::vector<std::int64_t>& tokens, int T
         return made;
     };
     const std::vector<std::int64_t> first = generate();
-    session.restore(state.data(), m.data(), past.data(), [] {});
+    session.restore(session.all(), state.data(), m.data(), past.data(), [] {});
     require(generate() == first, "a restored session generates the same");
 }
 

@@ -64,12 +64,12 @@ std::vector<float> sessions(Model& model, Session& shared) {
     const Network& network = *model.network();
     Session own(model.network(), 2);
     const std::vector<std::int64_t> tokens{1, 2, 3, 4, 5, 6};
-    own.feed(tokens.data(), 3, [] {});
+    own.feed(own.all(), tokens.data(), 3, [] {});
     shared.reset({0, 1}, [] {});
     shared.step(tokens.data(), [] {});
     std::vector<float> state(network.state_rows() * 2 * kDim), m(2 * network.layers());
     std::vector<Past> past(2);
-    own.save(state.data(), m.data(), past.data(), [] {});
+    own.save(own.all(), state.data(), m.data(), past.data(), [] {});
     return state;
 }
 

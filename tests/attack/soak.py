@@ -46,7 +46,7 @@ def soak(precision: str, count: int) -> int:
     made, failures, warm, most, begin = 0, 0, 0, 0, time.monotonic()
     while made < count:
         size = min(PIECE, count - made)
-        tokens, m, _, _ = session.generate(random.random((size, 1)), options)  # m of the step before each token
+        tokens, m, *_ = session.generate(random.random((size, 1)), options)  # m of the step before each token
         state = session.save()[0]
         outputs = []
         for number, chunk in enumerate(CHUNKS):

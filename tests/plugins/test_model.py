@@ -64,7 +64,7 @@ def generate(model: _native.Model, prime: Any, uniforms: Any, state: Any = None,
     if state is not None:
         session.restore(state, session.m, [(0, 0, np.zeros(0, np.int64))])
     session.feed(prime[:, None])
-    tokens, m, log_probabilities, lengths = session.generate(uniforms[:, None], [_native.Sampling(**options)])
+    tokens, m, log_probabilities, lengths, *_ = session.generate(uniforms[:, None], [_native.Sampling(**options)])
     assert lengths.tolist() == [len(uniforms)]
     return tokens[:, 0].copy(), m[:, 0].copy(), log_probabilities[:, 0].copy(), session.save()[0]
 
@@ -267,7 +267,8 @@ def test_a_draw_has_the_same_bits_in_python(vocab: int, isa: str) -> None:
             session = weights.model(isa=isa).session()
             session.feed(np.zeros((1, 1), np.int64))
             given = None if choice is None else choice[None].view(np.uint8)
-            tokens, _, log_probabilities, _ = session.generate(uniforms[:, None], [_native.Sampling(**options)], given)
+            drawn = session.generate(uniforms[:, None], [_native.Sampling(**options)], given)
+            tokens, _, log_probabilities, *_ = drawn
             recent = [0]
             for token, log_probability, uniform in zip(tokens, log_probabilities, uniforms, strict=True):
                 wanted = draw(weights.bias, np.zeros(1), uniform, Sampling(**{"top_p": 1.0, **options}), recent, choice)

@@ -238,7 +238,7 @@ def test_every_sequence_may_have_its_own_sampling(model: Model) -> None:
         one = model.session()
         one.feed(PRIME)
         assert [tokens] == one.generate(25, sampling)
-    with pytest.raises(VcdeployError, match="this session has 3 sequences, but sampling is for 1"):
+    with pytest.raises(VcdeployError, match="this call is for 3 sequences, but sampling is for 1"):
         session.generate(1, several[:1])
 
 

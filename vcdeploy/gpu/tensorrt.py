@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vcdeploy import extras
 from vcdeploy.errors import NoGpu, VcdeployError
 from vcdeploy.gpu import cuda, plan, plugin_files
-from vcdeploy.runtime.backends import Check, Past, RunSequences, Sequences
+from vcdeploy.runtime.backends import Check, Past, Rows, RunSequences, Sequences
 from vcdeploy.runtime.sources import CheckpointSource, Source
 from vcdeploy.spec import UNITS
 
@@ -325,14 +325,21 @@ class GpuSequences(RunSequences):
         self._engine = model
         self._reading: Reading | None = None  # None while the states are on the host
 
-    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
-        self.observe()
+    def save(self, rows: Rows = None) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
+        self.observe(rows)
         self._leave()
-        return super().save()
+        return super().save(rows)
 
-    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
+    def restore(
+        self,
+        state: NDArray[Any],
+        m: NDArray[Any],
+        logits: NDArray[Any],
+        pasts: Sequence[Past],
+        rows: Rows = None,
+    ) -> None:
         self._leave()
-        super().restore(state, m, logits, pasts)
+        super().restore(state, m, logits, pasts, rows)
 
     def reset(self, rows: Sequence[int]) -> None:
         self._leave()
@@ -344,12 +351,12 @@ class GpuSequences(RunSequences):
             self._states = [None if state is None else state[:, n : n + 1] for n in range(len(self._states))]
 
     def _read(self, rows: list[int], tokens: NDArray[np.int64], check: Check | None, ahead: int = 0) -> None:
-        if len(rows) < len(self._states):
+        if rows != list(range(len(self._states))):
             self._leave()
             super()._read(rows, tokens, check, ahead)
             return
         if self._reading is None:
-            self._reading = Reading(len(rows), self._state())
+            self._reading = Reading(len(rows), self._state(rows))
         if check is not None:
             check()
         self._keep(rows, *self._engine.read(self._reading, tokens))

@@ -12,22 +12,22 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vcdeploy.errors import Cancelled, TimedOut, VcdeployError
 from vcdeploy.extras import install_command, require
-from vcdeploy.runtime.sampling import MOST_HISTORY, Runnable, Sampling, draw
+from vcdeploy.runtime.sampling import MOST_HISTORY, Runnable, Sampling, draw, most_likely
 from vcdeploy.spec import UNITS
 
 if TYPE_CHECKING:
     from vcdeploy.runtime.sources import Source
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
-Drawn = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64], NDArray[np.int64]]
 Check = Callable[[], None]  # raises if the call must end
+Rows = Sequence[int] | None  # the numbers of the sequences that a call is about; None for all
 
 AT_ONCE = 0.01  # seconds between two checks of a call with limits
 
@@ -67,8 +67,30 @@ class Interruptible:
         raise NotImplementedError
 
 
+class Drawn(NamedTuple):
+    """What B sequences generated, at most `length` tokens each.
+
+    Attributes:
+        tokens: [length, B]; 0 after the end of a sequence.
+        m: [length, B, layers], of the step that the token was sampled from.
+        log_probabilities: [length, B].
+        lengths: [B]: tokens of each sequence.
+        others: [length, B, alternatives]: the most likely symbols.
+        other_log_probabilities: [length, B, alternatives].
+    """
+
+    tokens: NDArray[np.int64]
+    m: NDArray[Any]
+    log_probabilities: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    others: NDArray[np.int64]
+    other_log_probabilities: NDArray[np.float64]
+
+
 class Sequences(Protocol):
     """The sequences of a session on one backend. A sampled token is read with the next call.
+
+    rows: the sequences that a call is about, whose number is B.
 
     at_once: tokens to generate per call when streaming. logits [B, vocab] and m [B, layers] are written in place.
     """
@@ -85,10 +107,10 @@ class Sequences(Protocol):
     def step(self, tokens: object) -> bool:
         """Read a token of each sequence and compute logits; False if `tokens` has no form this takes quickly."""
 
-    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
+    def feed(self, tokens: NDArray[np.int64], check: Check | None = None, rows: Rows = None) -> None:
         """Read tokens [T, B]; logits may be left as they are."""
 
-    def observe(self) -> None:
+    def observe(self, rows: Rows = None) -> None:
         """Read what was sampled last, and compute the logits."""
 
     def generate(
@@ -97,13 +119,23 @@ class Sequences(Protocol):
         sampling: Sequence[Sampling],
         allowed: NDArray[np.bool_] | None = None,
         check: Check | None = None,
+        rows: Rows = None,
+        most: Sequence[int] | None = None,
+        alternatives: int = 0,
     ) -> Drawn:
-        """uniforms [length, B], allowed [B, vocab] -> tokens [length, B], m, log-probabilities, lengths [B]."""
+        """Generate with uniforms [length, B], allowed [B, vocab]; at most so many tokens of each sequence, if given."""
 
-    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
+    def save(self, rows: Rows = None) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
         """The state [S, B, D], m, and what each sequence read; None instead of zeros if nothing was read."""
 
-    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None: ...
+    def restore(
+        self,
+        state: NDArray[Any],
+        m: NDArray[Any],
+        logits: NDArray[Any],
+        pasts: Sequence[Past],
+        rows: Rows = None,
+    ) -> None: ...
 
     def fork(self) -> Sequences: ...
 
@@ -151,15 +183,16 @@ class RunSequences:
     def step(self, tokens: object) -> bool:
         return False
 
-    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
-        self._read_pending(range(len(self._pasts)))
-        self._read(list(range(len(self._pasts))), tokens, check)
-        for past, column in zip(self._pasts, tokens.T.tolist(), strict=True):
-            past.add(column)
-            past.generated = 0
+    def feed(self, tokens: NDArray[np.int64], check: Check | None = None, rows: Rows = None) -> None:
+        which = self._which(rows)
+        self._read_pending(which)
+        self._read(which, tokens, check)
+        for n, column in zip(which, tokens.T.tolist(), strict=True):
+            self._pasts[n].add(column)
+            self._pasts[n].generated = 0
 
-    def observe(self) -> None:
-        self._read_pending(range(len(self._pasts)))
+    def observe(self, rows: Rows = None) -> None:
+        self._read_pending(self._which(rows))
 
     def generate(
         self,
@@ -167,39 +200,65 @@ class RunSequences:
         sampling: Sequence[Sampling],
         allowed: NDArray[np.bool_] | None = None,
         check: Check | None = None,
+        rows: Rows = None,
+        most: Sequence[int] | None = None,
+        alternatives: int = 0,
     ) -> Drawn:
-        for n, past in enumerate(self._pasts):
-            if not past.read:
+        which = self._which(rows)
+        for n in which:
+            if not self._pasts[n].read:
                 raise VcdeployError(f"sequence {n} has read nothing to go on from: feed it at least one token")
         length, batch = uniforms.shape
-        tokens, log_probabilities = np.zeros((length, batch), np.int64), np.zeros((length, batch))
-        fractions = np.zeros((length, batch, 1))
-        lengths = np.zeros(batch, np.int64)
+        most = [length] * batch if most is None else most
+        drawn = Drawn(
+            np.zeros((length, batch), np.int64),
+            np.zeros((length, batch, 1)),
+            np.zeros((length, batch)),
+            np.zeros(batch, np.int64),
+            np.zeros((length, batch, alternatives), np.int64),
+            np.zeros((length, batch, alternatives)),
+        )
         for t in range(length):
-            active = [n for n, past in enumerate(self._pasts) if not sampling[n].ends(past.newest())]
+            active = [
+                (i, n) for i, n in enumerate(which) if t < most[i] and not sampling[i].ends(self._pasts[n].newest())
+            ]
             if check is not None:
                 check()
-            self._read_pending(active)
-            assert self.logits is not None and self.m is not None
-            for n in active:
-                mask = None if allowed is None else allowed[n]
-                past = self._pasts[n]
-                token = draw(self.logits[n], self.m[n], uniforms[t, n], sampling[n], past.history, mask)
+            self._read_pending([n for _, n in active])
+            for i, n in active:
+                assert self.logits is not None and self.m is not None
+                mask, past = None if allowed is None else allowed[i], self._pasts[n]
+                token = draw(self.logits[n], self.m[n], uniforms[t, i], sampling[i], past.history, mask)
                 self._pending[n] = token.id
                 past.add([token.id])
                 past.generated += 1
-                tokens[t, n], fractions[t, n], log_probabilities[t, n] = token
-                lengths[n] = t + 1
-        return tokens, fractions, log_probabilities, lengths
+                drawn.tokens[t, i], drawn.m[t, i], drawn.log_probabilities[t, i] = token[:3]
+                if alternatives:
+                    likely = most_likely(self.logits[n], alternatives)
+                    drawn.others[t, i], drawn.other_log_probabilities[t, i] = likely
+                drawn.lengths[i] = t + 1
+        return drawn
 
-    def save(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
-        self.observe()
-        return self._state(), self.m, deepcopy(self._pasts)
+    def save(self, rows: Rows = None) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[Past]]:
+        which = self._which(rows)
+        self._read_pending(which)
+        m = None if self.m is None else self.m[which]
+        return self._state(which), m, [deepcopy(self._pasts[n]) for n in which]
 
-    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
-        self._states = [state[:, n : n + 1].copy() if past.read else None for n, past in enumerate(pasts)]
-        self._pasts, self._pending = list(pasts), {}
-        self._keep(range(len(pasts)), logits, m)
+    def restore(
+        self,
+        state: NDArray[Any],
+        m: NDArray[Any],
+        logits: NDArray[Any],
+        pasts: Sequence[Past],
+        rows: Rows = None,
+    ) -> None:
+        which = self._which(rows)
+        for i, n in enumerate(which):
+            self._states[n] = state[:, i : i + 1].copy() if pasts[i].read else None
+            self._pasts[n] = pasts[i]
+            self._pending.pop(n, None)
+        self._keep(which, logits, m)
 
     def fork(self) -> Sequences:
         state, m, pasts = self.save()
@@ -216,12 +275,16 @@ class RunSequences:
                 if each is not None:
                     each[n] = 0
 
-    def _state(self) -> NDArray[Any] | None:
-        """The states of all, [S, B, D]; None if all are zero."""
-        known = next((each for each in self._states if each is not None), None)
+    def _which(self, rows: Rows) -> list[int]:
+        return list(range(len(self._pasts)) if rows is None else rows)
+
+    def _state(self, rows: Sequence[int]) -> NDArray[Any] | None:
+        """The states of these sequences, [S, B, D]; None if all are zero."""
+        states = [self._states[n] for n in rows]
+        known = next((each for each in states if each is not None), None)
         if known is None:
             return None
-        return np.concatenate([np.zeros_like(known) if each is None else each for each in self._states], axis=1)
+        return np.concatenate([np.zeros_like(known) if each is None else each for each in states], axis=1)
 
     def _read_pending(self, rows: Sequence[int]) -> None:
         unread = [n for n in rows if n in self._pending]

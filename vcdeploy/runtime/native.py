@@ -16,7 +16,7 @@ from vcdeploy import _native
 from vcdeploy.errors import VcdeployError
 from vcdeploy.format.dense import joined_bias, own_weights
 from vcdeploy.format.reader import Stored
-from vcdeploy.runtime.backends import Check, Drawn, Interruptible, Past
+from vcdeploy.runtime.backends import Check, Drawn, Interruptible, Past, Rows
 from vcdeploy.runtime.sampling import Sampling
 from vcdeploy.spec import UNITS
 from vcdeploy.vocabulary import Vocabulary
@@ -173,13 +173,13 @@ class NativeSequences:
         self.step = session.step
         self.logits, self.m = session.logits, session.m
 
-    def feed(self, tokens: NDArray[np.int64], check: Check | None = None) -> None:
+    def feed(self, tokens: NDArray[np.int64], check: Check | None = None, rows: Rows = None) -> None:
         _check_first(check)
         with _refused("read"):
-            self._session.feed(tokens, check)
+            self._session.feed(tokens, check, rows)
 
-    def observe(self) -> None:
-        self._session.observe()
+    def observe(self, rows: Rows = None) -> None:
+        self._session.observe(rows)
 
     def generate(
         self,
@@ -187,20 +187,32 @@ class NativeSequences:
         sampling: Sequence[Sampling],
         allowed: NDArray[np.bool_] | None = None,
         check: Check | None = None,
+        rows: Rows = None,
+        most: Sequence[int] | None = None,
+        alternatives: int = 0,
     ) -> Drawn:
         _check_first(check)
         mask = None if allowed is None else allowed.view(np.uint8)
+        options = list(map(_native_sampling, sampling))
         with _refused("generate"):
-            return self._session.generate(uniforms, list(map(_native_sampling, sampling)), mask, check)
+            return Drawn(*self._session.generate(uniforms, options, mask, check, rows, most, alternatives))
 
-    def save(self) -> tuple[NDArray[Any], NDArray[Any], list[Past]]:
-        state, m, pasts = self._session.save()
+    def save(self, rows: Rows = None) -> tuple[NDArray[Any], NDArray[Any], list[Past]]:
+        state, m, pasts = self._session.save(rows)
         return state, m, [Past(read, generated, 0, tokens.tolist()) for read, generated, tokens in pasts]
 
-    def restore(self, state: NDArray[Any], m: NDArray[Any], logits: NDArray[Any], pasts: Sequence[Past]) -> None:
+    def restore(
+        self,
+        state: NDArray[Any],
+        m: NDArray[Any],
+        logits: NDArray[Any],
+        pasts: Sequence[Past],
+        rows: Rows = None,
+    ) -> None:
         """The logits follow from the state."""
         with _refused("restore"):
-            self._session.restore(state, m, [(p.read, p.generated, np.array(p.history, np.int64)) for p in pasts])
+            each = [(p.read, p.generated, np.array(p.history, np.int64)) for p in pasts]
+            self._session.restore(state, m, each, rows)
 
     def fork(self) -> NativeSequences:
         return NativeSequences(self._session.fork())
@@ -209,7 +221,7 @@ class NativeSequences:
         self._session.reset(rows)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _native_sampling(sampling: Sampling) -> _native.Sampling:
     options = {each.name: getattr(sampling, each.name) for each in fields(sampling) if each.name != "seed"}
     return _native.Sampling(**options)

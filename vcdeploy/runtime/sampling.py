@@ -168,11 +168,13 @@ class Token(NamedTuple):
         id: The symbol, an index into the vocabulary.
         m: Of the step it was sampled from, whose input is the previous symbol; mean over layers.
         log_probability: Natural logarithm of its probability under the model's own distribution, before all options.
+        alternatives: The most likely symbols and their log-probabilities, as many as were asked for.
     """
 
     id: int
     m: float
     log_probability: float
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 def draw(
@@ -192,6 +194,14 @@ def draw(
     return Token(chosen, float(m.mean(dtype=np.float64)), float(logits[chosen]) - most - log_sum)
 
 
+def most_likely(logits: NDArray[Any], count: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The `count` most likely symbols of logits [vocab], from the first down, and their log-probabilities."""
+    chosen = np.argsort(-logits, kind="stable")[:count]
+    most = float(logits.max())
+    log_sum = math.log(_exponentials(logits.astype(np.float64), 1.0, most)[1])
+    return chosen, logits[chosen].astype(np.float64) - most - log_sum
+
+
 class Draws:
     """The random numbers of sequences: token t takes number t of its seed, counted since the sequence was reset."""
 
@@ -200,15 +210,19 @@ class Draws:
         self.counts = list(counts)
         self._streams: list[tuple[int, int, np.random.Generator] | None] = [None] * len(counts)  # seed, place
 
-    def take(self, seeds: Sequence[int], length: int) -> NDArray[np.float64]:
-        """The next numbers, [length, B], between 0 and 1; `used` says how many of them were."""
+    def take(self, seeds: Sequence[int], length: int, rows: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """The next numbers of these sequences, by default all: [length, B], between 0 and 1.
+
+        `used` says how many of them were.
+        """
         numbers = np.empty((length, len(seeds)))
-        for n, seed in enumerate(seeds):
-            numbers[:, n] = self._of(n, seed, length)
+        for i, n in enumerate(range(len(seeds)) if rows is None else rows):
+            numbers[:, i] = self._of(n, seeds[i], length)
         return numbers
 
-    def used(self, lengths: Sequence[int]) -> None:
-        self.counts = [count + length for count, length in zip(self.counts, lengths, strict=True)]
+    def used(self, lengths: Sequence[int], rows: Sequence[int] | None = None) -> None:
+        for i, n in enumerate(range(len(lengths)) if rows is None else rows):
+            self.counts[n] += lengths[i]
 
     def _of(self, n: int, seed: int, length: int) -> NDArray[np.float64]:
         known, place = self._streams[n], self.counts[n]
@@ -220,24 +234,46 @@ class Draws:
         return known[2].random(length)
 
 
-def without_stop(pieces: Iterator[list[Token]], sampling: Sampling) -> Iterator[list[Token]]:
-    """The same tokens without the stop sequence at their end: those that may belong to one wait for the next."""
-    held: list[Token] = []
-    for piece in pieces:
-        held += piece
+class StopFilter:
+    """Leaves out the stop sequence at the end: tokens that may belong to one wait for the next."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling, self._held = sampling, list[Token]()
+
+    def push(self, piece: list[Token]) -> list[Token]:
+        """The tokens that are certain after this piece."""
+        if not self._sampling.stop:
+            return piece
+        held = self._held = self._held + piece
         ids = tuple(token.id for token in held)
         begun = (
             length
-            for stop in sampling.stop
+            for stop in self._sampling.stop
             for length in range(1, min(len(stop), len(ids)) + 1)
             if ids[-length:] == stop[:length]
         )
         ready = len(held) - max(begun, default=0)
-        if ready:
-            yield held[:ready]
-        held = held[ready:]
-    ids = tuple(token.id for token in held)
-    if rest := held[: len(held) - sampling.ends(ids)]:
+        self._held = held[ready:]
+        return held[:ready]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the tokens so far end with a stop sequence."""
+        return bool(self._held and self._sampling.ends([token.id for token in self._held]))
+
+    def end(self) -> list[Token]:
+        """The rest, after the last piece."""
+        ids = tuple(token.id for token in self._held)
+        return self._held[: len(ids) - self._sampling.ends(ids)]
+
+
+def without_stop(pieces: Iterator[list[Token]], sampling: Sampling) -> Iterator[list[Token]]:
+    """The same tokens without the stop sequence at their end."""
+    filtered = StopFilter(sampling)
+    for piece in pieces:
+        if ready := filtered.push(piece):
+            yield ready
+    if rest := filtered.end():
         yield rest
 
 

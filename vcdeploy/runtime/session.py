@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,7 +62,7 @@ def generate_pieces(
         mask = None if allowed is None else array_of(allowed(ids), "allowed", bool)[None]
         at_once = min(length, sequences.at_once if allowed is None else 1)
         drawn = sequences.generate(draws.take([sampling.seed], at_once), [sampling], mask, check)
-        ((piece,), (count,)) = tokens_of(drawn), drawn[3].tolist()
+        ((piece,), (count,)) = tokens_of(drawn), drawn.lengths.tolist()
         if piece:
             yield piece
         if count < at_once:
@@ -78,10 +78,24 @@ _token = partial(tuple.__new__, Token)  # of a tuple of its fields; faster than 
 
 def tokens_of(drawn: Drawn) -> list[list[Token]]:
     """The tokens of each sequence."""
-    ids, m, log_probabilities, lengths = drawn
-    means = np.add.reduce(m, -1, np.float64) / m.shape[-1]  # m.mean takes several times as long
-    columns = zip(ids.T.tolist(), means.T.tolist(), log_probabilities.T.tolist(), lengths.tolist(), strict=True)
-    return [list(map(_token, zip(*(each[:length] for each in column), strict=True))) for *column, length in columns]
+    means = np.add.reduce(drawn.m, -1, np.float64) / drawn.m.shape[-1]  # m.mean takes several times as long
+    each = drawn.tokens.T.tolist(), means.T.tolist(), drawn.log_probabilities.T.tolist(), _alternatives(drawn)
+    lengths = drawn.lengths.tolist()
+    return [
+        list(map(_token, islice(zip(*column, strict=True), length)))
+        for *column, length in zip(*each, lengths, strict=True)
+    ]
+
+
+def _alternatives(drawn: Drawn) -> list[list[tuple[tuple[int, float], ...]]]:
+    """The most likely symbols of each sequence at each step."""
+    length, batch, count = drawn.others.shape
+    if not count:
+        return [[()] * length] * batch
+    both = drawn.others.swapaxes(0, 1).tolist(), drawn.other_log_probabilities.swapaxes(0, 1).tolist()
+    return [
+        [tuple(zip(*step, strict=True)) for step in zip(*column, strict=True)] for column in zip(*both, strict=True)
+    ]
 
 
 def array_of(values: Any, what: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
@@ -163,18 +177,31 @@ class Session:
         self.feed(ids.reshape(1, -1))
         return self.logits
 
-    def feed(self, tokens: ArrayLike, *, timeout: float | None = None, cancel: Event | None = None) -> None:
-        """Read tokens [T, B], or [T] if there is one sequence, without logits. timeout and cancel: as for Model.run."""
+    def feed(
+        self,
+        tokens: ArrayLike,
+        *,
+        rows: Sequence[int] | None = None,
+        timeout: float | None = None,
+        cancel: Event | None = None,
+    ) -> None:
+        """Read tokens [T, B], or [T] if there is one sequence, without logits.
+
+        rows: the numbers of the sequences that read, by default all; B is their number, and the others stay as they
+        are. timeout and cancel: as for Model.run.
+        """
+        rows = self._rows(rows)
+        batch = self.batch if rows is None else len(rows)
         ids = array_of(tokens, "tokens")
-        if ids.ndim == 1 and self.batch == 1:
+        if ids.ndim == 1 and batch == 1:
             ids = ids.reshape(-1, 1)
-        if ids.ndim != 2 or ids.shape[1] != self.batch or not len(ids) or ids.dtype.kind not in "iu":
+        if ids.ndim != 2 or ids.shape[1] != batch or not len(ids) or ids.dtype.kind not in "iu":
             raise VcdeployError(
-                f"the tokens of this session must be integers of shape [T, {self.batch}], T at least 1, "
+                f"the tokens of this session must be integers of shape [T, {batch}], T at least 1, "
                 f"not {ids.dtype} {list(ids.shape)}"
             )
         check_ids(ids, self._vocab, self._name)
-        self._sequences.feed(np.ascontiguousarray(ids, np.int64), check_of(timeout, cancel))
+        self._sequences.feed(np.ascontiguousarray(ids, np.int64), check_of(timeout, cancel), rows)
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -198,10 +225,12 @@ class Session:
 
     def generate(
         self,
-        length: int,
+        length: int | Sequence[int],
         sampling: Sampling | Sequence[Sampling] | None = None,
         *,
+        rows: Sequence[int] | None = None,
         allowed: ArrayLike | None = None,
+        alternatives: int = 0,
         timeout: float | None = None,
         cancel: Event | None = None,
         **options: Any,
@@ -209,10 +238,13 @@ class Session:
         """Generate `length` tokens of each sequence, going on from what it has read, which must be something.
 
         Args:
-            length: Number of tokens; a sequence has fewer if it reaches a stop string, which its tokens then include.
-                It generates no more until it is given another token.
+            length: Number of tokens, one for all sequences or one for each; a sequence has fewer if it reaches a stop
+                string, which its tokens then include. It generates no more until it is given another token.
             sampling: How to sample: for all sequences, the n-th with `seed + n`, or one for each.
+            rows: The numbers of the sequences that generate, by default all; the others stay as they are. Everything
+                else that is for each sequence is for these, in this order.
             allowed: The symbols to choose from, a mask [vocab] or [B, vocab], for all tokens of this call.
+            alternatives: How many of the most likely symbols to return with each token.
             timeout: As for Model.run.
             cancel: As for Model.run.
             **options: Fields of Sampling, to override those of `sampling`.
@@ -220,28 +252,57 @@ class Session:
         Several calls with the same seeds give the same tokens as one. The same seed gives the same tokens in any batch
         and on any backend.
         """
-        most = MOST_TOKENS // self.batch
-        if not isinstance(length, (int, np.integer)) or not 0 <= length <= most:
-            raise VcdeployError(f"length must be from 0 to {most}, not {length!r:.40}: generate more in several calls")
+        rows = self._rows(rows)
+        batch = self.batch if rows is None else len(rows)
+        lengths = self._lengths(length, batch)
         if sampling is None or not isinstance(sampling, Sequence):
             one = settled(sampling, options, self._vocab)
-            each, seeds = [one] * self.batch, [one.seed + n for n in range(self.batch)]
+            each, seeds = [one] * batch, [one.seed + n for n in range(batch)]
         else:
             each = [settled(one, options, self._vocab) for one in sampling]
             seeds = [one.seed for one in each]
-            if len(each) != self.batch:
-                raise VcdeployError(f"this session has {self.batch} sequences, but sampling is for {len(each)}")
+            if len(each) != batch:
+                raise VcdeployError(f"this call is for {batch} sequences, but sampling is for {len(each)}")
         mask = None
         if allowed is not None:
-            shape = (self.batch, len(self._vocab))
+            shape = (batch, len(self._vocab))
             mask = array_of(allowed, "allowed", bool)
             if mask.shape not in (shape, shape[1:]):
                 raise VcdeployError(f"allowed must have the shape {list(shape)}, not {list(mask.shape)}")
             mask = np.ascontiguousarray(np.broadcast_to(mask, shape))
-        uniforms = self._draws.take(seeds, length)
-        drawn = self._sequences.generate(uniforms, each, mask, check_of(timeout, cancel))
-        self._draws.used(drawn[3].tolist())
+        if not isinstance(alternatives, (int, np.integer)) or not 0 <= alternatives <= len(self._vocab):
+            raise VcdeployError(f"alternatives must be from 0 to {len(self._vocab)}, not {alternatives!r:.40}")
+        uniforms = self._draws.take(seeds, max(lengths, default=0), rows)
+        check = check_of(timeout, cancel)
+        drawn = self._sequences.generate(uniforms, each, mask, check, rows, lengths, int(alternatives))
+        self._draws.used(drawn.lengths.tolist(), rows)
         return tokens_of(drawn)
+
+    def _lengths(self, length: int | Sequence[int], batch: int) -> list[int]:
+        most = MOST_TOKENS // max(1, batch)
+        lengths = list(length) if isinstance(length, Sequence) else [length] * batch
+        for each in lengths:
+            if not isinstance(each, (int, np.integer)) or not 0 <= each <= most:
+                raise VcdeployError(
+                    f"length must be from 0 to {most}, not {each!r:.40}: generate more in several calls"
+                )
+        if len(lengths) != batch:
+            raise VcdeployError(f"this call is for {batch} sequences, but there are {len(lengths)} lengths")
+        return lengths
+
+    def _rows(self, rows: Sequence[int] | None) -> list[int] | None:
+        """The numbers of sequences, each once; None for all."""
+        if rows is None:
+            return None
+        try:
+            chosen = [operator.index(n) for n in rows]
+        except TypeError as error:
+            raise VcdeployError(f"rows must be a list of the numbers of sequences, not {rows!r:.40}") from error
+        if wrong := [n for n in chosen if not 0 <= n < self.batch]:
+            raise VcdeployError(f"there is no sequence {wrong[0]}: there are {self.batch}, counted from 0")
+        if len(set(chosen)) < len(chosen) or not chosen:
+            raise VcdeployError(f"rows must be the numbers of different sequences, at least one, not {chosen}")
+        return chosen
 
     def fork(self) -> Session:
         """A session that goes its own way from here."""
@@ -249,31 +310,39 @@ class Session:
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Start sequences again, from a zero state: those with these numbers, by default all."""
-        try:
-            chosen = list(range(self.batch)) if rows is None else [operator.index(n) for n in rows]
-        except TypeError as error:
-            raise VcdeployError(f"reset takes a list of the numbers of sequences, not {rows!r:.40}") from error
-        if wrong := [n for n in chosen if not 0 <= n < self.batch]:
-            raise VcdeployError(f"there is no sequence {wrong[0]}: there are {self.batch}, counted from 0")
+        chosen = self._rows(rows) or list(range(self.batch))
         self._sequences.reset(chosen)
         for n in chosen:
             self._draws.counts[n] = 0
 
-    def save(self) -> bytes:
-        """Everything needed to go on later, in another process, or on another backend."""
-        state, m, pasts = self._sequences.save()
-        logits = self.logits
-        for past, drawn in zip(pasts, self._draws.counts, strict=True):
-            past.drawn = drawn
-        arrays = {"state": state, "m": m, "logits": logits}
-        filled = {name: self._layout.zeros(name) if each is None else each for name, each in arrays.items()}
-        return pack(self._layout, filled, pasts)
+    def save(self, rows: Sequence[int] | None = None) -> bytes:
+        """Everything needed to go on later, in another process, or on another backend.
 
-    def restore(self, content: bytes) -> None:
-        """Go on from what `save` returned, in a session of as many sequences of the same model."""
-        arrays, pasts = unpack(content, self._layout)
-        self._sequences.restore(arrays["state"], arrays["m"], arrays["logits"], pasts)
-        self._draws = Draws([past.drawn for past in pasts])
+        rows: the numbers of the sequences to save, by default all. They are restored into as many.
+        """
+        rows = self._rows(rows)
+        self._sequences.observe(rows)
+        state, m, pasts = self._sequences.save(rows)
+        which = range(self.batch) if rows is None else rows
+        for past, n in zip(pasts, which, strict=True):
+            past.drawn = self._draws.counts[n]
+        logits = self._sequences.logits
+        arrays = {"state": state, "m": m, "logits": None if logits is None else logits[list(which)]}
+        layout = replace(self._layout, batch=len(pasts))
+        filled = {name: layout.zeros(name) if each is None else each for name, each in arrays.items()}
+        return pack(layout, filled, pasts)
+
+    def restore(self, content: bytes, rows: Sequence[int] | None = None) -> None:
+        """Go on from what `save` returned, in a session of the same model.
+
+        rows: the numbers of the sequences that go on, as many as were saved; by default all.
+        """
+        rows = self._rows(rows)
+        which = range(self.batch) if rows is None else rows
+        arrays, pasts = unpack(content, replace(self._layout, batch=len(which)))
+        self._sequences.restore(arrays["state"], arrays["m"], arrays["logits"], pasts, rows)
+        for past, n in zip(pasts, which, strict=True):
+            self._draws.counts[n] = past.drawn
         self._logits = self._kept_logits()
 
     def _kept_logits(self) -> NDArray[Any] | None:

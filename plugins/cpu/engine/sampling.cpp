@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -73,7 +74,18 @@ Sampler::Drawn Sampler::draw(const Sampling& sampling, const float* logits, doub
     } else
         symbol = choose(sampling, penalized, vocab_, penalized == logits ? most : kernels_.highest(penalized, vocab_),
                         uniform);
-    return {symbol, static_cast<double>(logits[symbol]) - most - log_sum};
+    return {symbol, static_cast<double>(logits[symbol]) - most - log_sum, most, log_sum};
+}
+
+void Sampler::most_likely(const float* logits, const Drawn& drawn, int count, std::int64_t* symbols,
+                          double* log_probabilities) {
+    std::iota(symbols_.begin(), symbols_.end(), 0);
+    std::partial_sort(symbols_.begin(), symbols_.begin() + count, symbols_.end(),
+                      [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
+    for (int i = 0; i < count; ++i) {
+        symbols[i] = symbols_[i];
+        log_probabilities[i] = static_cast<double>(logits[symbols_[i]]) - drawn.most - drawn.log_sum;
+    }
 }
 
 // The logits with the penalty of the symbols in the window, each once.

@@ -54,6 +54,8 @@ class Sampler {
     struct Drawn {
         int symbol;
         double log_probability;  // ln of its softmax, before any option
+        float most;              // the largest logit
+        double log_sum;          // ln of the sum of e^(logit - most)
     };
 
     // The symbol at `uniform`, between 0 and 1, of the cumulative distribution of logits [vocab], which runs from the
@@ -61,6 +63,11 @@ class Sampler {
     // from, at least one; null for all. Throws std::domain_error if a logit is NaN or infinite.
     Drawn draw(const Sampling& sampling, const float* logits, double uniform, const History& history,
                const std::uint8_t* allowed);
+
+    // The `count` most likely symbols from the first down, and their log-probabilities, for the logits of a draw;
+    // count is at most the size of the vocabulary.
+    void most_likely(const float* logits, const Drawn& drawn, int count, std::int64_t* symbols,
+                     double* log_probabilities);
 
   private:
     struct Candidate {

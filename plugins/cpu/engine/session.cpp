@@ -40,18 +40,29 @@ void Session::read_pending(const std::vector<int>& which) {
     for (const int n : unread_) pending_[n] = -1;
 }
 
-// The logits that follow what every sequence has read; those of one that has read nothing stay as they are.
-void Session::compute_logits() {
-    states_.compute_logits(all_);
+// The logits that follow what these sequences have read; those of one that has read nothing stay as they are.
+void Session::compute_logits(const std::vector<int>& which) {
+    states_.compute_logits(which);
     const std::size_t vocab = network_->vocab();
-    for (int n = 0; n < batch_; ++n)
+    for (const int n : which)
         if (past_[n].read) std::copy_n(states_.logits(n), vocab, logits_.get() + n * vocab);
 }
 
-void Session::remember(const std::int64_t* tokens, int T) {
-    for (int n = 0; n < batch_; ++n) {
+// Reads tokens [T, R], at most a piece.
+void Session::read(const std::vector<int>& which, const std::int64_t* tokens, int T) {
+    const std::size_t batch = batch_, layers = network_->layers(), count = which.size();
+    if (given_.size() < T * batch) {
+        given_.resize(T * batch);
+        fractions_.resize(T * batch * layers);
+    }
+    for (int t = 0; t < T; ++t)
+        for (std::size_t i = 0; i < count; ++i) given_[t * batch + which[i]] = tokens[t * count + i];
+    states_.read(which, {given_.data(), T, batch, fractions_.data()});
+    for (std::size_t i = 0; i < count; ++i) {
+        const int n = which[i];
+        std::copy_n(fractions_.data() + ((T - 1) * batch + n) * layers, layers, m_.get() + n * layers);
         Past& past = past_[n];
-        for (int t = 0; t < T; ++t) past.history.add(tokens[static_cast<std::size_t>(t) * batch_ + n]);
+        for (int t = 0; t < T; ++t) past.history.add(tokens[t * count + i]);
         past.read += T;
         past.generated = 0;
     }
@@ -60,56 +71,58 @@ void Session::remember(const std::int64_t* tokens, int T) {
 void Session::step(const std::int64_t* tokens, const Pause& pause) {
     alone(pause, [&] {
         read_pending(all_);
-        states_.read(all_, {tokens, 1, static_cast<std::size_t>(batch_), m_.get()});
-        remember(tokens, 1);
-        compute_logits();
+        read(all_, tokens, 1);
+        compute_logits(all_);
     });
 }
 
-void Session::feed(const std::int64_t* tokens, int T, const Pause& pause) {
-    const std::size_t row = static_cast<std::size_t>(batch_) * network_->layers();
-    std::vector<float> m(row * std::min(T, states_.piece(batch_)));
+void Session::feed(const std::vector<int>& which, const std::int64_t* tokens, int T, const Pause& pause) {
+    const int count = static_cast<int>(which.size());
     for (int from = 0; from < T;) {
-        const int steps = std::min(states_.piece(batch_), T - from);
+        const int steps = std::min(states_.piece(count), T - from);
         alone(pause, [&] {
-            read_pending(all_);
-            const std::int64_t* piece = tokens + static_cast<std::size_t>(from) * batch_;
-            states_.read(all_, {piece, steps, static_cast<std::size_t>(batch_), m.data()});
-            remember(piece, steps);
-            std::copy_n(m.data() + (steps - 1) * row, row, m_.get());
+            read_pending(which);
+            read(which, tokens + static_cast<std::size_t>(from) * count, steps);
         });
         from += steps;
     }
 }
 
-void Session::draw(int n, int t, const Generation& generation) {
-    const std::size_t at = static_cast<std::size_t>(t) * batch_ + n, layers = network_->layers();
+void Session::draw(int n, int t, int column, int columns, const Generation& generation) {
+    const std::size_t at = static_cast<std::size_t>(t) * columns + column, layers = network_->layers();
     Past& past = past_[n];
     const std::uint8_t* allowed =
-        generation.allowed ? generation.allowed + static_cast<std::size_t>(n) * network_->vocab() : nullptr;
+        generation.allowed ? generation.allowed + static_cast<std::size_t>(column) * network_->vocab() : nullptr;
+    const float* logits = states_.logits(n);
     const Sampler::Drawn drawn =
-        sampler_.draw(generation.sampling[n], states_.logits(n), generation.uniforms[at], past.history, allowed);
+        sampler_.draw(generation.sampling[column], logits, generation.uniforms[at], past.history, allowed);
+    if (generation.alternatives)
+        sampler_.most_likely(logits, drawn, generation.alternatives, generation.others + at * generation.alternatives,
+                             generation.other_log_probabilities + at * generation.alternatives);
     pending_[n] = generation.tokens[at] = drawn.symbol;
     generation.log_probabilities[at] = drawn.log_probability;
     std::copy_n(m_.get() + n * layers, layers, generation.m + at * layers);
     past.history.add(drawn.symbol);
     ++past.read;
     ++past.generated;
-    generation.lengths[n] = t + 1;
+    generation.lengths[column] = t + 1;
 }
 
-void Session::generate(const Generation& generation, const Pause& pause) {
-    std::fill_n(generation.lengths, batch_, 0);
-    std::vector<int> active;  // its own: calls take turns
+void Session::generate(const std::vector<int>& which, const Generation& generation, const Pause& pause) {
+    const int columns = static_cast<int>(which.size());
+    std::fill_n(generation.lengths, columns, 0);
+    std::vector<int> active(columns), rows;  // columns that go on, and their sequences; its own: calls take turns
+    std::iota(active.begin(), active.end(), 0);
     for (int from = 0; from < generation.length;) {
         alone(pause, [&] {
-            if (from == 0) active = all_;
-            for (const int n : active)
+            for (const int n : which)
                 if (past_[n].read == 0)
                     throw std::domain_error("sequence " + std::to_string(n) +
                                             " has read nothing to go on from: feed it at least one token");
-            const auto ended = [&](int n) {
-                return past_[n].history.ends_with(generation.sampling[n].stop, past_[n].generated);
+            const auto ended = [&](int column) {
+                const Past& past = past_[which[column]];
+                return from >= generation.most[column] ||
+                       past.history.ends_with(generation.sampling[column].stop, past.generated);
             };
             const int to = std::min(generation.length, from + states_.piece(static_cast<int>(active.size())));
             for (; from < to; ++from) {
@@ -118,40 +131,48 @@ void Session::generate(const Generation& generation, const Pause& pause) {
                     from = generation.length;
                     return;
                 }
-                read_pending(active);
-                states_.compute_logits(active);
-                for (const int n : active) draw(n, from, generation);
+                rows.clear();
+                for (const int column : active) rows.push_back(which[column]);
+                read_pending(rows);
+                states_.compute_logits(rows);
+                for (const int column : active) draw(which[column], from, column, columns, generation);
             }
         });
     }
 }
 
-void Session::observe(const Pause& pause) {
+void Session::observe(const std::vector<int>& which, const Pause& pause) {
     alone(pause, [&] {
-        read_pending(all_);
-        compute_logits();
+        read_pending(which);
+        compute_logits(which);
     });
 }
 
-void Session::save(float* state, float* m, Past* past, const Pause& pause) {
+void Session::save(const std::vector<int>& which, float* state, float* m, Past* past, const Pause& pause) {
     alone(pause, [&] {
-        read_pending(all_);
-        const std::size_t dim = network_->dim();
-        for (int n = 0; n < batch_; ++n) states_.write_state(n, state + n * dim, batch_ * dim);
-        std::copy_n(m_.get(), static_cast<std::size_t>(batch_) * network_->layers(), m);
-        std::copy(past_.begin(), past_.end(), past);
+        read_pending(which);
+        const std::size_t dim = network_->dim(), layers = network_->layers(), count = which.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            states_.write_state(which[i], state + i * dim, count * dim);
+            std::copy_n(m_.get() + which[i] * layers, layers, m + i * layers);
+            past[i] = past_[which[i]];
+        }
     });
 }
 
-void Session::restore(const float* state, const float* m, const Past* past, const Pause& pause) {
+void Session::restore(const std::vector<int>& which, const float* state, const float* m, const Past* past,
+                      const Pause& pause) {
     alone(pause, [&] {
-        const std::size_t dim = network_->dim();
-        for (int n = 0; n < batch_; ++n) states_.read_state(n, state + n * dim, batch_ * dim);
-        std::copy_n(m, static_cast<std::size_t>(batch_) * network_->layers(), m_.get());
-        std::copy_n(past, batch_, past_.begin());
-        std::fill(pending_.begin(), pending_.end(), -1);
-        std::fill_n(logits_.get(), static_cast<std::size_t>(batch_) * network_->vocab(), 0.0f);
-        compute_logits();
+        const std::size_t dim = network_->dim(), layers = network_->layers(), vocab = network_->vocab();
+        for (std::size_t i = 0; i < which.size(); ++i) {
+            const int n = which[i];
+            states_.read_state(n, state + i * dim, which.size() * dim);
+            std::copy_n(m + i * layers, layers, m_.get() + n * layers);
+            past_[n] = past[i];
+            pending_[n] = -1;
+            std::fill_n(logits_.get() + n * vocab, vocab, 0.0f);
+        }
+        compute_logits(which);
     });
 }
 

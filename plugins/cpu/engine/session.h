@@ -13,16 +13,21 @@
 
 namespace vcdeploy {
 
-// Tokens to sample, owned by the caller. Row t of each output belongs to the t-th token of every sequence.
+// Tokens to sample for R sequences, owned by the caller. Row t of each output belongs to the t-th token of every
+// sequence.
 struct Generation {
-    const Sampling* sampling;  // [B]
-    const double* uniforms;    // [length, B], between 0 and 1
+    const Sampling* sampling;  // [R]
+    const double* uniforms;    // [length, R], between 0 and 1
     int length;
-    const std::uint8_t* allowed;  // [B, vocab]: the symbols to choose from at every step; null for all
-    std::int64_t* tokens;         // [length, B]
-    float* m;                     // [length, B, layers]: of the step that the token was sampled from
-    double* log_probabilities;    // [length, B]: ln of its softmax, before any option
-    std::int64_t* lengths;        // [B]: tokens of each sequence; fewer than `length` if a stop sequence ended it
+    const std::int64_t* most;         // [R]: tokens of each sequence, at most `length`
+    const std::uint8_t* allowed;      // [R, vocab]: the symbols to choose from at every step; null for all
+    int alternatives;                 // how many of the most likely symbols to return
+    std::int64_t* tokens;             // [length, R]
+    float* m;                         // [length, R, layers]: of the step that the token was sampled from
+    double* log_probabilities;        // [length, R]: ln of its softmax, before any option
+    std::int64_t* others;             // [length, R, alternatives]: the most likely symbols, from the first down
+    double* other_log_probabilities;  // [length, R, alternatives]
+    std::int64_t* lengths;            // [R]: tokens of each sequence; fewer than `most` if a stop sequence ended it
 };
 
 // What a sequence has read and generated.
@@ -34,12 +39,15 @@ struct Past {
 
 // Shares the weights of its network; the working memory is its own, so that sessions run at the same time. Calls of one
 // session take turns. A sampled token is read with the next call. Throws std::domain_error if logits are not finite.
+//
+// `which` are the numbers of the sequences that a call is about, each once; the others stay as they are.
 class Session {
   public:
     // m of the last step of every sequence, and the logits that follow it. Zero before the first step.
     Session(std::shared_ptr<const Network> network, int batch);
 
     int batch() const { return batch_; }
+    const std::vector<int>& all() const { return all_; }  // the numbers of all sequences
     const Network& network() const { return *network_; }
     const std::shared_ptr<const Network>& shared_network() const { return network_; }
 
@@ -50,21 +58,22 @@ class Session {
     // Reads one token of every sequence, [B], and computes the logits that follow.
     void step(const std::int64_t* tokens, const Pause& pause);
 
-    // Reads tokens [T, B] without logits. pause: as for Model::run.
-    void feed(const std::int64_t* tokens, int T, const Pause& pause);
+    // Reads tokens [T, R] without logits. pause: as for Model::run.
+    void feed(const std::vector<int>& which, const std::int64_t* tokens, int T, const Pause& pause);
 
-    // Samples tokens and reads them. All sequences must have read something.
-    void generate(const Generation& generation, const Pause& pause);
+    // Samples tokens and reads them. The sequences must have read something.
+    void generate(const std::vector<int>& which, const Generation& generation, const Pause& pause);
 
     // Reads what was sampled last, and computes the logits that follow.
-    void observe(const Pause& pause);
+    void observe(const std::vector<int>& which, const Pause& pause);
 
-    // Copies of everything a sequence needs to go on: the state [S, B, D], m [B, layers], and what it read [B]. Reads
+    // Copies of everything a sequence needs to go on: the state [S, R, D], m [R, layers], and what it read [R]. Reads
     // what was sampled last.
-    void save(float* state, float* m, Past* past, const Pause& pause);
+    void save(const std::vector<int>& which, float* state, float* m, Past* past, const Pause& pause);
 
     // Goes on from copies of `save`; computes the logits. Also as a fork of another session.
-    void restore(const float* state, const float* m, const Past* past, const Pause& pause);
+    void restore(const std::vector<int>& which, const float* state, const float* m, const Past* past,
+                 const Pause& pause);
 
     // Starts sequences again, from a zero state.
     void reset(const std::vector<int>& which, const Pause& pause);
@@ -73,9 +82,9 @@ class Session {
     template <class Work>
     void alone(const Pause& pause, const Work& work);
     void read_pending(const std::vector<int>& which);
-    void compute_logits();
-    void remember(const std::int64_t* tokens, int T);
-    void draw(int n, int t, const Generation& generation);
+    void compute_logits(const std::vector<int>& which);
+    void read(const std::vector<int>& which, const std::int64_t* tokens, int T);
+    void draw(int n, int t, int column, int columns, const Generation& generation);
 
     std::shared_ptr<const Network> network_;
     int batch_;
@@ -85,6 +94,8 @@ class Session {
     std::vector<Past> past_;
     std::vector<std::int64_t> pending_;  // of each sequence: the sampled token it has not read, or -1
     std::vector<int> all_, unread_;
+    std::vector<std::int64_t> given_;  // [T, batch]: tokens to read, where Batch looks for them
+    std::vector<float> fractions_;     // [T, batch, layers]: their m
     std::shared_ptr<float[]> logits_, m_;
 };
 

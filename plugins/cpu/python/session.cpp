@@ -30,11 +30,6 @@ using namespace nb::literals;
 
 std::size_t size(int value) { return static_cast<std::size_t>(value); }
 
-Shape state_shape(const Session& session) {
-    const Network& network = session.network();
-    return {size(network.state_rows()), size(session.batch()), size(network.dim())};
-}
-
 // An array over memory that the session also writes.
 Made<float> view(const std::shared_ptr<float[]>& memory, const Shape& shape) {
     auto holder = std::make_unique<std::shared_ptr<float[]>>(memory);
@@ -89,53 +84,91 @@ bool step(Session& session, nb::handle tokens) {
     return true;
 }
 
-void feed(Session& session, const Array& tokens, nb::handle check) {
+// The sequences that a call is about: all of them for None.
+std::vector<int> which_of(const Session& session, const std::optional<std::vector<int>>& rows) {
+    if (!rows) return session.all();
+    std::vector<bool> seen(size(session.batch()));
+    for (const int n : *rows) {
+        if (n < 0 || n >= session.batch())
+            throw nb::value_error(("there is no sequence " + std::to_string(n) + ": there are " +
+                                   std::to_string(session.batch()) + ", counted from 0")
+                                      .c_str());
+        if (seen[size(n)]) throw nb::value_error(("sequence " + std::to_string(n) + " is listed twice").c_str());
+        seen[size(n)] = true;
+    }
+    return *rows;
+}
+
+using Rows = std::optional<std::vector<int>>;
+
+void feed(Session& session, const Array& tokens, nb::handle check, const Rows& rows) {
+    const std::vector<int> which = which_of(session, rows);
     const Shape shape = sizes(tokens, "tokens", "[T, B]", 2, true);
-    const std::size_t batch = size(session.batch());
     const std::vector<std::int64_t> ids =
-        checked_tokens(tokens, "tokens", {shape[0], batch}, session.network().vocab());
+        checked_tokens(tokens, "tokens", {shape[0], which.size()}, session.network().vocab());
     Interruptions pause(check);
     const nb::gil_scoped_release free;
-    session.feed(ids.data(), static_cast<int>(shape[0]), std::ref(pause));
+    session.feed(which, ids.data(), static_cast<int>(shape[0]), std::ref(pause));
 }
 
 nb::tuple generate(Session& session, const Array& uniforms, const std::vector<Sampling>& sampling,
-                   const MaybeArray& allowed, nb::handle check) {
-    const std::size_t batch = size(session.batch()), vocab = size(session.network().vocab());
-    const Shape written{sizes(uniforms, "uniforms", "[length, B]", 2, true)[0], batch};
+                   const MaybeArray& allowed, nb::handle check, const Rows& rows,
+                   std::optional<std::vector<std::int64_t>> most, int alternatives) {
+    const std::vector<int> which = which_of(session, rows);
+    const std::size_t count = which.size(), vocab = size(session.network().vocab());
+    const Shape written{sizes(uniforms, "uniforms", "[length, B]", 2, true)[0], count};
     const std::vector<double> places = copied<double>(uniforms, "uniforms", written);
     for (const double place : places)
         if (!(place >= 0 && place <= 1)) throw nb::value_error("uniforms must be between 0 and 1");
-    if (sampling.size() != batch) throw nb::value_error("sampling must hold options for every sequence");
+    if (sampling.size() != count) throw nb::value_error("sampling must hold options for every sequence");
+    if (!most) most.emplace(count, static_cast<std::int64_t>(written[0]));
+    if (most->size() != count) throw nb::value_error("most must hold a length for every sequence");
+    if (alternatives < 0 || size(alternatives) > vocab)
+        throw nb::value_error("alternatives must be from 0 to the size of the vocabulary");
     const std::vector<unsigned char> mask =
-        allowed ? copied<unsigned char>(*allowed, "allowed", {batch, vocab}) : std::vector<unsigned char>();
-    const Made<std::int64_t> tokens = made<std::int64_t>(written), lengths = made<std::int64_t>({batch});
-    const Made<float> m = made<float>({written[0], batch, size(session.network().layers())});
-    const Made<double> log_probabilities = made<double>(written);
-    std::fill_n(tokens.data(), tokens.size(), 0);  // the rest of a sequence that a stop sequence ends
+        allowed ? copied<unsigned char>(*allowed, "allowed", {count, vocab}) : std::vector<unsigned char>();
+    const Shape listed{written[0], count, size(alternatives)};
+    const Made<std::int64_t> tokens = made<std::int64_t>(written), lengths = made<std::int64_t>({count}),
+                             others = made<std::int64_t>(listed);
+    const Made<float> m = made<float>({written[0], count, size(session.network().layers())});
+    const Made<double> log_probabilities = made<double>(written), other_log_probabilities = made<double>(listed);
+    std::fill_n(tokens.data(), tokens.size(), 0);  // the rest of a sequence that ends early
     std::fill_n(m.data(), m.size(), 0.0f);
     std::fill_n(log_probabilities.data(), log_probabilities.size(), 0.0);
-    const Generation generation{
-        sampling.data(), places.data(), static_cast<int>(written[0]), mask.empty() ? nullptr : mask.data(),
-        tokens.data(),   m.data(),      log_probabilities.data(),     lengths.data()};
+    std::fill_n(others.data(), others.size(), 0);
+    std::fill_n(other_log_probabilities.data(), other_log_probabilities.size(), 0.0);
+    const Generation generation{sampling.data(),
+                                places.data(),
+                                static_cast<int>(written[0]),
+                                most->data(),
+                                mask.empty() ? nullptr : mask.data(),
+                                alternatives,
+                                tokens.data(),
+                                m.data(),
+                                log_probabilities.data(),
+                                others.data(),
+                                other_log_probabilities.data(),
+                                lengths.data()};
     {
         Interruptions pause(check);
         const nb::gil_scoped_release free;
-        session.generate(generation, std::ref(pause));
+        session.generate(which, generation, std::ref(pause));
     }
-    return nb::make_tuple(tokens, m, log_probabilities, lengths);
+    return nb::make_tuple(tokens, m, log_probabilities, lengths, others, other_log_probabilities);
 }
 
 // The state, m, and of every sequence what it read: how many tokens, how many of them generated, and the last ones.
-nb::tuple save(Session& session) {
-    const std::size_t batch = size(session.batch());
-    const Made<float> state = made<float>(state_shape(session)),
-                      m = made<float>({batch, size(session.network().layers())});
-    std::vector<Past> past(batch);
+nb::tuple save(Session& session, const Rows& rows) {
+    const std::vector<int> which = which_of(session, rows);
+    const Network& network = session.network();
+    const std::size_t count = which.size();
+    const Made<float> state = made<float>({size(network.state_rows()), count, size(network.dim())}),
+                      m = made<float>({count, size(network.layers())});
+    std::vector<Past> past(count);
     {
         Interruptions pause{nb::none()};
         const nb::gil_scoped_release free;
-        session.save(state.data(), m.data(), past.data(), std::ref(pause));
+        session.save(which, state.data(), m.data(), past.data(), std::ref(pause));
     }
     nb::list pasts;
     for (const Past& each : past) {
@@ -148,22 +181,24 @@ nb::tuple save(Session& session) {
 }
 
 void restore(Session& session, const Array& state, const Array& m,
-             const std::vector<std::tuple<std::int64_t, std::int64_t, Array>>& pasts) {
-    const std::size_t batch = size(session.batch());
-    const std::vector<float> states = copied<float>(state, "state", state_shape(session));
-    const std::vector<float> fractions = copied<float>(m, "m", {batch, size(session.network().layers())});
-    if (pasts.size() != batch) throw nb::value_error("what was read must be given for every sequence");
+             const std::vector<std::tuple<std::int64_t, std::int64_t, Array>>& pasts, const Rows& rows) {
+    const std::vector<int> which = which_of(session, rows);
+    const Network& network = session.network();
+    const std::size_t count = which.size();
+    const std::vector<float> states =
+        copied<float>(state, "state", {size(network.state_rows()), count, size(network.dim())});
+    const std::vector<float> fractions = copied<float>(m, "m", {count, size(network.layers())});
+    if (pasts.size() != count) throw nb::value_error("what was read must be given for every sequence");
     std::vector<Past> past;
     for (const auto& [read, generated, history] : pasts) {
         const Shape shape = sizes(history, "history", "[n]", 1, true);
         if (read < static_cast<std::int64_t>(shape[0]) || generated < 0 || generated > read)
             throw nb::value_error("a sequence can't have generated more than it read, or remember more");
-        past.push_back(
-            {History(checked_tokens(history, "history", shape, session.network().vocab())), read, generated});
+        past.push_back({History(checked_tokens(history, "history", shape, network.vocab())), read, generated});
     }
     Interruptions pause{nb::none()};
     const nb::gil_scoped_release free;
-    session.restore(states.data(), fractions.data(), past.data(), std::ref(pause));
+    session.restore(which, states.data(), fractions.data(), past.data(), std::ref(pause));
 }
 
 std::unique_ptr<Session> fork(Session& session) {
@@ -173,21 +208,17 @@ std::unique_ptr<Session> fork(Session& session) {
     std::vector<Past> past(batch);
     Interruptions pause{nb::none()};
     const nb::gil_scoped_release free;
-    session.save(state.data(), m.data(), past.data(), std::ref(pause));
+    session.save(session.all(), state.data(), m.data(), past.data(), std::ref(pause));
     auto made = std::make_unique<Session>(session.shared_network(), session.batch());
-    made->restore(state.data(), m.data(), past.data(), std::ref(pause));
+    made->restore(made->all(), state.data(), m.data(), past.data(), std::ref(pause));
     return made;
 }
 
 void reset(Session& session, const std::vector<int>& rows) {
-    for (const int n : rows)
-        if (n < 0 || n >= session.batch())
-            throw nb::value_error(("there is no sequence " + std::to_string(n) + ": there are " +
-                                   std::to_string(session.batch()) + ", counted from 0")
-                                      .c_str());
+    const std::vector<int> which = which_of(session, rows);
     Interruptions pause{nb::none()};
     const nb::gil_scoped_release free;
-    session.reset(rows, std::ref(pause));
+    session.reset(which, std::ref(pause));
 }
 
 void make_sampling(Sampling* place, double temperature, int top_k, double top_p, double min_p,
@@ -210,20 +241,25 @@ void bind_session(nb::module_& m) {
     nb::class_<Session>(m, "Session", "Sequences that are read and generated token by token.")
         .def("step", step, "tokens"_a.none(),
              "Reads an int or an int64 array [B] and computes logits. Returns False if tokens is neither.")
-        .def("feed", feed, "tokens"_a, "check"_a = nb::none(), "Reads tokens [T, B], without logits.")
+        .def("feed", feed, "tokens"_a, "check"_a = nb::none(), "rows"_a = nb::none(),
+             "Reads tokens [T, B], without logits.")
         .def("generate", generate, "uniforms"_a, "sampling"_a, "allowed"_a = nb::none(), "check"_a = nb::none(),
+             "rows"_a = nb::none(), "most"_a = nb::none(), "alternatives"_a = 0,
              "uniforms [length, B], options of every sequence, allowed [B, vocab] -> tokens [length, B], "
-             "m [length, B, layers], log-probabilities [length, B], lengths [B].")
+             "m [length, B, layers], log-probabilities [length, B], lengths [B], and the most likely symbols and their "
+             "log-probabilities [length, B, alternatives].")
         .def(
             "observe",
-            [](Session& session) {
+            [](Session& session, const Rows& rows) {
+                const std::vector<int> which = which_of(session, rows);
                 Interruptions pause{nb::none()};
                 const nb::gil_scoped_release free;
-                session.observe(std::ref(pause));
+                session.observe(which, std::ref(pause));
             },
-            "Reads what was sampled last, and computes the logits.")
-        .def("save", save, "state [S, B, D], m [B, layers], and of every sequence (read, generated, last tokens).")
-        .def("restore", restore, "state"_a, "m"_a, "pasts"_a, "Goes on from what save returned.")
+            "rows"_a = nb::none(), "Reads what was sampled last, and computes the logits.")
+        .def("save", save, "rows"_a = nb::none(),
+             "state [S, B, D], m [B, layers], and of every sequence (read, generated, last tokens).")
+        .def("restore", restore, "state"_a, "m"_a, "pasts"_a, "rows"_a = nb::none(), "Goes on from what save returned.")
         .def("fork", fork, "A session of its own with the same past.")
         .def("reset", reset, "rows"_a, "Starts these sequences again, from a zero state.")
         .def_prop_ro(
