@@ -9,7 +9,7 @@ LOCKED := --quiet --require-hashes --no-deps --only-binary :all:
 NATIVE := CMakeLists.txt $(SOURCES) $(shell find plugins -name CMakeLists.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test attack docs pictures fuzz ptxas lint format clean
+.PHONY: help setup lock demo test attack docs pictures web fuzz ptxas lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,14 @@ docs: setup  ## build the documentation site in build/site; open build/site/inde
 
 pictures: setup  ## draw the pictures in the README
 	$(BIN)/python docs/pictures/sample.py
+
+# The file is committed: with Debian 12's emscripten 3.1.6 the same sources give the same bytes.
+web: setup  ## compile the kernels to WebAssembly for the web page; needs emscripten
+	@command -v emcmake > /dev/null || { echo "emscripten is missing; on Debian: apt-get install emscripten" >&2; exit 1; }
+	emcmake $(BIN)/cmake -S . -B build/web -G Ninja -DCMAKE_BUILD_TYPE=Release \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) > /dev/null
+	$(BIN)/cmake --build build/web --target engine
+	cp build/web/plugins/web/engine.wasm vcdeploy/serving/page/engine.wasm
 
 # libFuzzer needs Clang. Seconds for each of its targets, and for the race detector.
 CLANG ?= clang++

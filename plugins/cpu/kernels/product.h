@@ -369,8 +369,12 @@ template <int Gates>
 static inline void multiply(const PackedWeights& W, const Operand* of, int count, Part mine, int stride) {
     switch (W.precision) {
         case Precision::f32: multiply_floats<Gates, float>(W.weights, of, count, mine, stride); break;
+#ifndef __EMSCRIPTEN__
         case Precision::f16: multiply_floats<Gates, Half>(W.weights, of, count, mine, stride); break;
         case Precision::bf16: multiply_floats<Gates, Bfloat16>(W.weights, of, count, mine, stride); break;
+#else
+        default: __builtin_trap();  // plugins/web widens f16 and bf16
+#endif
         case Precision::int8:
         case Precision::w8a8: multiply_quantized<Gates>(W, of, count, mine, nullptr, true, stride); break;
     }
@@ -534,8 +538,12 @@ static void output_integers(const PackedWeights& W, const OutputCalls& calls, Pa
 static void output(const PackedWeights& W, const OutputCalls& calls, Part mine) {
     switch (W.precision) {
         case Precision::f32: output_floats<float>(W, calls, mine); break;
+#ifndef __EMSCRIPTEN__
         case Precision::f16: output_floats<Half>(W, calls, mine); break;
         case Precision::bf16: output_floats<Bfloat16>(W, calls, mine); break;
+#else
+        default: __builtin_trap();
+#endif
         case Precision::int8: output_integers<Int8>(W, calls, mine); break;
         case Precision::w8a8: output_integers<W8a8>(W, calls, mine); break;
     }
