@@ -14,7 +14,8 @@ from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.torch import TorchModel
 from vcdeploy.training import checkpoint
 from vcdeploy.units import LanguageModel
-from vcdeploy.units.variable import VariableLayer
+from vcdeploy.units.baselines import initial_state
+from vcdeploy.units.variable import VariableLayer, VariableUnit
 from vcdeploy.vocabulary import Vocabulary
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -80,3 +81,14 @@ def write_checkpoint(path: Path, unit: str = "vcgru", dim: int = 32, layers: int
     described = config(unit, layers, vocab) | {"dim": dim, "sharpness": 0.6}
     checkpoint.write(path, checkpoint.Checkpoint(described, vocab, untrained.state_dict(), {}, {"step": 1}))
     return path
+
+
+def stack(unit: Any, dim: int, layers: int = 1, **settings: Any) -> Any:
+    """A unit with the interface of the dense ones: x [T, B, D], state [S, B, D] -> y, state, m."""
+    if not issubclass(unit, VariableUnit):
+        return unit(dim, layers=layers, **settings)
+
+    def forward(self: Any, x: torch.Tensor, state: torch.Tensor | None = None) -> Any:
+        return self.stacked(x, initial_state(self, x, state))
+
+    return type(unit.__name__, (unit,), {"forward": forward})(dim, num_layers=layers, **settings)

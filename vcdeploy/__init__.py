@@ -13,6 +13,8 @@ The subpackages are listed in docs/design.md.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vcdeploy._lazy_ops import register
+
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
@@ -58,3 +60,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register()

@@ -36,13 +36,16 @@ def _extent(m: NDArray[Any], config: Mapping[str, Any], side: int) -> NDArray[np
     return np.floor(m.astype(np.float64) * D + side * soft).clip(0, D).astype(np.int64)
 
 
-def macs(unit: str, dim: int, mean_squares: Sequence[float]) -> float:
-    """Multiply-accumulates per step; mean_squares holds the mean of a² of each layer."""
+def macs(unit: str, dim: int, mean_squares: Sequence[float], projected: Sequence[int] = ()) -> float:
+    """Multiply-accumulates per step; mean_squares holds the mean of a² of each layer.
+
+    projected: sizes of the inputs that a matrix brings to dim.
+    """
     if unit == "crnn":  # fast: U, V at every step; slow: U', V' and the cached product W·slow, at boundaries
         fast, slow = mean_squares
         return 2 * fast + 3 * slow
     scheduler = 2 * dim * len(mean_squares) if UNITS[unit].variable else 0
-    return UNITS[unit].products * sum(mean_squares) + scheduler
+    return UNITS[unit].products * sum(mean_squares) + scheduler + dim * sum(projected)
 
 
 def rnn_d(unit: str, dim: int, mean_squares: Sequence[float]) -> float:

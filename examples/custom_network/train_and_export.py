@@ -25,12 +25,11 @@ class Recall(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encode = nn.Linear(2, DIM)
-        self.unit = VCGRU(DIM, sharpness=0.3)
+        self.unit = VCGRU(2, DIM, sharpness=0.3)
         self.classify = nn.Linear(DIM, 2)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        y, _, m = self.unit(self.encode(x))
+        y, _, m = self.unit(x, return_m=True)
         return self.classify(y[-1]), m
 
 

@@ -26,11 +26,11 @@ class Classifier(nn.Module):
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.enter = nn.Linear(5, 24)
-        self.unit = scheduled(VARIABLE[unit](24, layers=2, sharpness=0.8, epsilon=2e-3))
+        self.unit = scheduled(VARIABLE[unit](24, num_layers=2, sharpness=0.8, epsilon=2e-3))
         self.leave = nn.Linear(24, 4)
 
     def forward(self, readings: Tensor) -> tuple[Tensor, Tensor]:
-        y, _, m = self.unit(torch.relu(self.enter(readings)))
+        y, _, m = self.unit(torch.relu(self.enter(readings)), return_m=True)
         return self.leave(y[-1]), m.mean()
 
 

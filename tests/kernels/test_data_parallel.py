@@ -24,10 +24,10 @@ from vcdeploy import units
 rank, folder, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
 saved = torch.load(f"{folder}/case.pt")
-unit = getattr(units, name)(dim=24, layers=2).double()
+unit = getattr(units, name)(24, num_layers=2).double()
 unit.load_state_dict(saved["weights"])
 wrapped = DistributedDataParallel(unit)
-y, _, m = wrapped(saved["x"][:, rank::2])
+y, _, m = wrapped(saved["x"][:, rank::2], return_m=True)
 (y.square().mean() + m.mean()).backward()
 torch.save([each.grad for each in unit.parameters()], f"{folder}/{rank}.pt")
 dist.barrier()
@@ -39,7 +39,7 @@ os._exit(0)
 @pytest.mark.parametrize("name", UNITS)
 def test_gradients_are_those_of_the_whole_batch(name: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
-    unit = UNITS[name](dim=24, layers=2).double()
+    unit = UNITS[name](24, num_layers=2).double()
     x = torch.randn(9, 6, 24, dtype=torch.float64)  # T, B, D
     torch.save({"weights": unit.state_dict(), "x": x}, tmp_path / "case.pt")
     command = [sys.executable, "-c", SCRIPT]
@@ -50,7 +50,7 @@ def test_gradients_are_those_of_the_whole_batch(name: str, tmp_path: Path) -> No
     for each in running:
         _, said = each.communicate(timeout=120)
         assert each.returncode == 0, said
-    y, _, m = unit(x)
+    y, _, m = unit(x, return_m=True)
     (y.square().mean() + m.mean()).backward()
     for rank in range(2):
         gradients: list[Tensor] = torch.load(tmp_path / f"{rank}.pt")

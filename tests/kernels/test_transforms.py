@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from cases import REFERENCE, mask_of, small
+from small_models import stack
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
@@ -208,7 +209,7 @@ def test_inner_ops_do_not_lose_tangents(unit: str) -> None:
 def test_per_example_gradients_of_a_module(unit: str) -> None:
     """The usual recipe: functional_call, grad and vmap."""
     torch.manual_seed(0)
-    module = MODULES[unit](D, layers=2).double()
+    module = stack(MODULES[unit], D, 2).double()
     weights = {name: each.detach() for name, each in module.named_parameters()}
     x = normal(N, T, 1, D)
 

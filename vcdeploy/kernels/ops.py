@@ -2,7 +2,8 @@
 
 `torch.compile` and `torch.export` see one node with the shapes of docs/design.md, section 2. On a CPU, in float32 and
 float64, both passes run the kernels of plugins/cpu/training, which skip. Otherwise the forward pass is the reference
-and the backward pass vcdeploy.kernels.gradients; both compute the full state.
+and the backward pass vcdeploy.kernels.gradients; both compute the full state. float16 and bfloat16 are computed in
+float32, and the outputs rounded: half precision would shift m, which is multiplied by D.
 
 Each op calls two others: `<unit>_forward` also returns the gates, which `<unit>_backward` takes as an input. The gates
 are kept only if a gradient is needed. All outputs are contiguous, whatever the strides of the inputs: the compilers
@@ -28,6 +29,7 @@ from vcdeploy.spec import TRAINED_UNITS, UNITS
 
 Function = Callable[..., tuple[Tensor, ...]]
 
+HALF = (torch.float16, torch.bfloat16)
 LIBRARY = torch.library.Library("vcdeploy", "FRAGMENT")
 
 
@@ -211,8 +213,11 @@ def _define(unit: str) -> torch._ops.OpOverloadPacket[..., tuple[Tensor, ...]]:
     )
 
     def run(*inputs: Any) -> tuple[Tensor, ...]:
+        dtype = inputs[0].dtype
+        if dtype in HALF:
+            inputs = *(each.float() for each in inputs[: len(given)]), *inputs[len(given) :]
         *made, _ = forward_op(*inputs, _needs_gradient(inputs))
-        return tuple(made)
+        return tuple(each.to(dtype) for each in made)
 
     def mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
         """A vmap rule: the examples join the batch, unless they have weights of their own."""

@@ -18,7 +18,34 @@ from vcdeploy.format.dense import joined_bias
 from vcdeploy.kernels import OPS
 from vcdeploy.reference import cells
 from vcdeploy.spec import UNITS, Unit
-from vcdeploy.units.variable import check_size, initial_state, refuse_positional
+
+
+def refuse_positional(unit: str, dim: object, others: tuple[object, ...]) -> None:
+    """Refuse positional arguments after dim: GRU(64, 128) looks like nn.GRU's sizes, and there is only one size."""
+    if others:
+        call = ", ".join(map(repr, (dim, *others)))
+        raise TypeError(
+            f"{unit}({call}): only dim may be positional. It is the size of inputs, state and outputs alike; name "
+            f"everything else, such as {unit}({dim!r}, layers=2). For inputs of another size add an nn.Linear in front."
+        )
+
+
+def check_size(dim: int, layers: int) -> None:
+    if dim < 1 or layers < 1:
+        raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
+
+
+def initial_state(unit: Any, x: Tensor, state: Tensor | None) -> Tensor:
+    """The state [S, B, D] a unit starts from: zeros by default. Raises if x or the state has the wrong shape."""
+    name = type(unit).__name__
+    if x.dim() != 3 or x.shape[0] == 0 or x.shape[2] != unit.dim:
+        raise ValueError(f"{name} takes x of shape [T, B, {unit.dim}] with T > 0, not {list(x.shape)}")
+    shape = (len(unit.layers) * unit.spec.state_rows, x.shape[1], unit.dim)
+    if state is None:
+        return x.new_zeros(shape)
+    if state.shape != shape:
+        raise ValueError(f"{name} takes a state of shape {list(shape)}, not {list(state.shape)}")
+    return state
 
 
 class DenseUnit(nn.Module):

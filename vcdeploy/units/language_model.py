@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN, DenseUnit, GRUResetFirst
+from vcdeploy.units.baselines import CRNN, GRU, LSTM, RNN, DenseUnit, GRUResetFirst, initial_state
 from vcdeploy.units.variable import VCGRU, VCLSTM, VCRNN, VariableUnit
 
 MODULES: dict[str, type[VariableUnit | DenseUnit | CRNN]] = {
@@ -37,7 +37,12 @@ class LanguageModel(nn.Module):
         self.unit: VariableUnit | DenseUnit | CRNN
         if issubclass(module, VariableUnit):
             self.unit = module(
-                dim, layers=layers, dropout=dropout, sharpness=sharpness, epsilon=epsilon, initial_m=initial_m
+                dim,
+                num_layers=layers,
+                dropout=dropout if layers > 1 else 0.0,
+                sharpness=sharpness,
+                epsilon=epsilon,
+                initial_m=initial_m,
             )
         elif issubclass(module, DenseUnit):
             self.unit = module(dim, layers=layers, dropout=dropout, bias=bias)
@@ -69,6 +74,8 @@ class LanguageModel(nn.Module):
         x = self.dropout(self.embedding(tokens))
         if isinstance(self.unit, CRNN):
             y, state, m = self.unit(x, state, boundaries)
+        elif isinstance(self.unit, VariableUnit):
+            y, state, m = self.unit.stacked(x, initial_state(self.unit, x, state))
         else:
             y, state, m = self.unit(x, state)
         return self.output(self.dropout(y)), state, m

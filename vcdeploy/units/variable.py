@@ -1,35 +1,69 @@
-"""VCRNN, VCGRU and VCLSTM as modules for any network: stacks of layers, each with its own scheduler."""
+"""VCRNN, VCGRU and VCLSTM as modules for any network, with the interface of nn.RNN, nn.GRU and nn.LSTM."""
 
 import math
+import numbers
 import warnings
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout, linear
+from torch.nn.utils.rnn import PackedSequence
 
+from vcdeploy import cost
 from vcdeploy.format.steps import op_attributes
 from vcdeploy.kernels import OPS
 from vcdeploy.spec import UNITS, Unit
 
 
 class VariableLayer(nn.Module):
-    """The parameters of one layer: U, V [G·D, D], the scheduler's u, v [D] and b [1].
+    """The parameters of one layer, in one direction: U, V [G·D, D], the scheduler's u, v [D] and b [1]."""
 
-    u and v start at zero, so that m is the same at every step: the distinctions random u and v would make are
-    meaningless and would have to be unlearnt first (docs/design.md, section 4).
+    def __init__(self, dim: int, gates: int, **kind: Any) -> None:
+        super().__init__()
+        self.U, self.V = (nn.Parameter(torch.empty(gates * dim, dim, **kind)) for _ in range(2))
+        self.u, self.v = (nn.Parameter(torch.empty(dim, **kind)) for _ in range(2))
+        self.b = nn.Parameter(torch.empty(1, **kind))
+
+    def reset(self, initial_m: float) -> None:
+        """Initialize U and V like nn.GRU's weights.
+
+        u and v start at zero, so that m is the same at every step: the distinctions random u and v would make are
+        meaningless and would have to be unlearnt first (docs/design.md, section 4).
+        """
+        bound = len(self.u) ** -0.5
+        nn.init.uniform_(self.U, -bound, bound)
+        nn.init.uniform_(self.V, -bound, bound)
+        nn.init.zeros_(self.u)
+        nn.init.zeros_(self.v)
+        nn.init.constant_(self.b, math.log(initial_m / (1 - initial_m)))
+
+
+class Projection(nn.Module):
+    """What brings the input of a layer to D dimensions: a weight [D, size] if the sizes differ, a bias [D] if wanted.
+
+    Both directions of a layer share it.
     """
 
-    def __init__(self, dim: int, gates: int, initial_m: float) -> None:
+    def __init__(self, size: int, dim: int, bias: bool, **kind: Any) -> None:
         super().__init__()
-        self.U = nn.Parameter(torch.empty(gates * dim, dim))
-        self.V = nn.Parameter(torch.empty(gates * dim, dim))
-        self.u = nn.Parameter(torch.zeros(dim))
-        self.v = nn.Parameter(torch.zeros(dim))
-        self.b = nn.Parameter(torch.logit(torch.tensor([initial_m])))
-        bound = dim**-0.5
-        for weight in (self.U, self.V):
-            nn.init.uniform_(weight, -bound, bound)
+        self.size = size
+        self.weight = nn.Parameter(torch.empty(dim, size, **kind)) if size != dim else None
+        self.bias = nn.Parameter(torch.empty(dim, **kind)) if bias else None
+
+    def reset(self) -> None:
+        """Keep the variance of the input; the bias starts at zero."""
+        if self.weight is not None:
+            bound = (3 / self.size) ** 0.5
+            nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is not None:
+            return linear(x, self.weight, self.bias)
+        return x if self.bias is None else x + self.bias
 
 
 def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float) -> tuple[Tensor, ...]:
@@ -54,32 +88,18 @@ def run_op(unit: Unit, inputs: tuple[Any, ...], sharpness: float, epsilon: float
     )
 
 
-def refuse_positional(unit: str, dim: object, others: tuple[object, ...]) -> None:
-    """Refuse positional arguments after dim: VCGRU(64, 128) looks like nn.GRU's sizes, and there is only one size."""
-    if others:
-        call = ", ".join(map(repr, (dim, *others)))
-        raise TypeError(
-            f"{unit}({call}): only dim may be positional. It is the size of inputs, state and outputs alike; name "
-            f"everything else, such as {unit}({dim!r}, layers=2). For inputs of another size add an nn.Linear in front."
-        )
+# Arguments that the units do not have, of their own earlier interface and of PyTorch's modules, and what to do instead.
+_OTHER_ARGUMENTS = {
+    "layers": "it is called num_layers now",
+    "proj_size": "put an nn.Linear behind the unit",
+    "nonlinearity": "the unit has tanh",
+}
 
 
-def check_size(dim: int, layers: int) -> None:
-    if dim < 1 or layers < 1:
-        raise ValueError(f"dim and layers must be at least 1, not {dim} and {layers}")
-
-
-def initial_state(unit: Any, x: Tensor, state: Tensor | None) -> Tensor:
-    """The state [S, B, D] a unit starts from: zeros by default. Raises if x or the state has the wrong shape."""
-    name = type(unit).__name__
-    if x.dim() != 3 or x.shape[0] == 0 or x.shape[2] != unit.dim:
-        raise ValueError(f"{name} takes x of shape [T, B, {unit.dim}] with T > 0, not {list(x.shape)}")
-    shape = (len(unit.layers) * unit.spec.state_rows, x.shape[1], unit.dim)
-    if state is None:
-        return x.new_zeros(shape)
-    if state.shape != shape:
-        raise ValueError(f"{name} takes a state of shape {list(shape)}, not {list(state.shape)}")
-    return state
+def _refuse(unit: str, others: dict[str, Any]) -> None:
+    for name in others:
+        fix = _OTHER_ARGUMENTS.get(name)
+        raise TypeError(f"{unit} has no argument {name!r}" + (f": {fix}" if fix else ""))
 
 
 def _check_mask(sharpness: float, epsilon: float) -> None:
@@ -88,17 +108,23 @@ def _check_mask(sharpness: float, epsilon: float) -> None:
 
 
 class VariableUnit(nn.Module):
-    """Base class of the three units: layers, states in one tensor, the sharpness of the mask.
+    """Base class of the three units, which take the place of nn.RNN, nn.GRU and nn.LSTM.
 
-    The state_dict has sharpness and epsilon (`_extra_state`, float64 [2]), since weights compute something else with
-    other values. Loading one sets both, with a warning if they change. A state_dict without them leaves them as they
-    are.
+    docs/custom-networks.md compares them point by point. The state_dict has sharpness and epsilon (`_extra_state`,
+    float64 [2]), since weights compute something else with other values. Loading one sets both, with a warning if they
+    change. A state_dict without them leaves them as they are.
 
     Args:
-        dim: D, the dimensions of inputs and state. The other arguments are keyword-only.
-        layers: Number of layers.
+        input_size: Size of the inputs. If it is not hidden_size, a matrix [hidden_size, input_size] projects them; with
+            `bidirectional`, the outputs of both directions are projected before every further layer.
+        hidden_size: D, the dimensions of the state; input_size by default.
+        num_layers: Number of layers.
+        bias: Add a learned vector to the (projected) inputs of every layer. The gates have no biases.
+        batch_first: Inputs and outputs are [B, T, …] instead of [T, B, …]. States are not affected.
         dropout: Between layers, in training only.
-        sharpness: Slope of the mask.
+        bidirectional: A second unit per layer reads the sequence from its end; outputs are concatenated.
+        device, dtype: Of the parameters.
+        sharpness: Slope of the mask. The following are keyword-only.
         epsilon: Mask values below epsilon become 0, those above 1 - epsilon become 1.
         initial_m: m of an untrained unit.
     """
@@ -108,44 +134,247 @@ class VariableUnit(nn.Module):
 
     def __init__(
         self,
-        dim: int,
-        *others: NoReturn,
-        layers: int = 1,
+        input_size: int,
+        hidden_size: int | None = None,
+        num_layers: int = 1,
+        bias: bool = False,
+        batch_first: bool = False,
         dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
         sharpness: float = 1.0,
         epsilon: float = 1e-3,
         initial_m: float = 0.5,
+        **others: Any,
     ) -> None:
         super().__init__()
-        refuse_positional(type(self).__name__, dim, others)
-        check_size(dim, layers)
+        hidden_size = input_size if hidden_size is None else hidden_size
+        _refuse(type(self).__name__, others)
+        for name, value in {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}.items():
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name} must be an int, not {value!r}")
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name, flag in {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}.items():
+            if not isinstance(flag, bool):
+                raise TypeError(
+                    f"{name} must be True or False, not {flag!r}; the arguments have the order of nn.GRU's: "
+                    "input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional"
+                )
+        if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ValueError(f"dropout must be a number from 0 to 1, the probability of a zero, not {dropout!r}")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
         _check_mask(sharpness, epsilon)
         if not 0 < initial_m < 1:
             raise ValueError(f"initial_m must be between 0 and 1, not {initial_m}")
-        self.dim, self.sharpness, self.epsilon = dim, sharpness, epsilon
-        self.layers = nn.ModuleList(VariableLayer(dim, len(self.spec.gates), initial_m) for _ in range(layers))
-        self.dropout = nn.Dropout(dropout)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.sharpness, self.epsilon, self.initial_m = sharpness, epsilon, initial_m
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.directions = 2 if bidirectional else 1
+        # In the order of nn.GRU's states: layer 0 forward, layer 0 backward, layer 1 forward, …
+        self.layers = nn.ModuleList(
+            VariableLayer(hidden_size, len(self.spec.gates), **kind) for _ in range(num_layers * self.directions)
+        )
+        sizes = [input_size, *[hidden_size * self.directions] * (num_layers - 1)]
+        self.inputs = nn.ModuleList(Projection(size, hidden_size, bias, **kind) for size in sizes)
+        self.reset_parameters()
 
-    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Run the unit over a sequence.
+    @property
+    def dim(self) -> int:
+        """D, the dimensions of the state."""
+        return self.hidden_size
+
+    def reset_parameters(self) -> None:
+        """Initialize all parameters again."""
+        each: Any
+        for each in self.layers:
+            each.reset(self.initial_m)
+        for each in self.inputs:
+            each.reset()
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the weights need no particular place in memory. Networks written for nn.GRU call it."""
+
+    @overload
+    def forward(self, input: Any, hx: Any = None, *, return_m: Literal[False] = False) -> tuple[Any, Any]: ...
+
+    @overload
+    def forward(self, input: Any, hx: Any = None, *, return_m: Literal[True]) -> tuple[Any, Any, Any]: ...
+
+    @overload
+    def forward(self, input: Any, hx: Any = None, *, return_m: bool) -> tuple[Any, ...]: ...
+
+    def forward(self, input: Any, hx: Any = None, *, return_m: bool = False) -> tuple[Any, ...]:  # noqa: A002
+        """Run the unit over a sequence, with the shapes of nn.GRU.
 
         Args:
-            x: Inputs [T, B, D].
-            state: [S, B, D], as returned by an earlier call; zeros by default. One row per layer; for VCLSTM two, h
-                and c.
+            input: [T, B, input_size]; [B, T, input_size] with batch_first; [T, input_size] without a batch; or a
+                PackedSequence, of which each sequence ends where it ends.
+            hx: The state to start from, [layers·directions, B, D]; for VCLSTM a tuple (h, c) of two. Zeros by default.
+            return_m: Return m as well.
 
         Returns:
-            Outputs [T, B, D], state [S, B, D] and m [T, B, layers].
+            y, of the form of the input with D·directions dimensions; the state after the last step, of the form of hx;
+            with return_m also m, of the form of the input with layers·directions dimensions.
         """
-        state = initial_state(self, x, state)
-        states: list[Tensor] = []
+        packed = isinstance(input, PackedSequence)
+        x: Tensor
+        y: Any
+        m: Any
+        x, sizes, order, back = input if packed else (input, None, None, None)
+        single = not packed and x.dim() == 2
+        if not torch.jit.is_tracing():  # type: ignore[attr-defined]  # a trace would take sizes for tensors, and warn
+            self._check_input(x, packed)
+        batch = int(sizes[0]) if sizes is not None else 1 if single else x.shape[0 if self.batch_first else 1]
+        rows = self._rows(hx, x, batch, single)
+        if order is not None:
+            rows = [each.index_select(1, order) for each in rows]
+        if single:
+            x = x.unsqueeze(1)
+        elif self.batch_first and not packed:
+            x = x.transpose(0, 1)
+        given = x.dtype  # under autocast, half precision from a layer below; computed in float32
+        y, rows, m = self._run(x, rows, None if sizes is None else sizes.tolist())
+        y, m, rows = y.to(given), m.to(given), [each.to(given) for each in rows]
+        if packed:
+            y, m = (PackedSequence(each, sizes, order, back) for each in (y, m))
+        elif single:
+            y, rows, m = y.squeeze(1), [each.squeeze(1) for each in rows], m.squeeze(1)
+        elif self.batch_first:
+            y, m = y.transpose(0, 1), m.transpose(0, 1)
+        if back is not None:
+            rows = [each.index_select(1, back) for each in rows]
+        state = rows[0] if self.spec.state_rows == 1 else tuple(rows)
+        return (y, state, m) if return_m else (y, state)
+
+    def stacked(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the unit with all its state in one tensor [S, B, D], as in files: for VCLSTM, h and c of layer 0, then of
+        layer 1, …
+
+        Returns y [T, B, D], state [S, B, D] and m [T, B, layers] for x [T, B, D].
+        """
+        count = self.spec.state_rows
+        y, rows, m = self._run(x, [state[k::count] for k in range(count)], None)
+        return y, torch.stack(rows, 1).flatten(0, 1), m
+
+    def macs(self, m: Tensor | PackedSequence) -> float:
+        """Multiply-accumulates per step, the mean over all steps of m as `return_m` returned it.
+
+        Counts units, schedulers and projections (docs/design.md, section 1).
+        """
+        values = (m.data if isinstance(m, PackedSequence) else m).detach().float().cpu().numpy()
+        mask = {"dim": self.dim, "sharpness": self.sharpness, "epsilon": self.epsilon}
+        squares = cost.active(values.reshape(-1, len(self.layers)), mask) ** 2
+        inputs: Any = self.inputs
+        projected = [each.size for each in inputs if each.weight is not None]
+        return cost.macs(self.spec.name, self.dim, squares.mean(0).tolist(), projected)
+
+    def _check_input(self, x: Tensor, packed: bool) -> None:
+        name = type(self).__name__
+        dims, shape = ((2,), "[steps, {}]") if packed else ((2, 3), "[B, T, {}]" if self.batch_first else "[T, B, {}]")
+        if x.dim() not in dims or x.shape[-1] != self.input_size:
+            raise ValueError(
+                f"{name} takes input of shape {shape.format(self.input_size)}"
+                f"{'' if packed else f', or [T, {self.input_size}] for one sequence'}, not {list(x.shape)}: "
+                f"construct it with the input_size of your data"
+            )
+        if x.shape[1 if self.batch_first and x.dim() == 3 else 0] == 0:
+            raise ValueError(f"{name} needs T > 0: the input of shape {list(x.shape)} has no steps")
+        weight = self.layers[0].U
+        if x.device != weight.device:
+            raise ValueError(
+                f"the input is on {x.device}, the {name} on {weight.device}: move one with .to({str(weight.device)!r})"
+            )
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"the input is {x.dtype}, the {name} {weight.dtype}: convert the input with .to({weight.dtype}), the "
+                f"unit with .to({x.dtype}), or use torch.autocast"
+            )
+
+    def _rows(self, hx: Any, x: Tensor, batch: int, single: bool) -> list[Tensor]:
+        """The state to start from: [layers·directions, B, D] for h, and for c."""
+        name, count = type(self).__name__, self.spec.state_rows
+        shape = (len(self.layers), batch, self.dim)
+        if hx is None:
+            return [x.new_zeros(shape)] * count
+        if count == 1 and not isinstance(hx, Tensor):
+            raise ValueError(f"{name} takes its state hx as one tensor h, not as a {type(hx).__name__}")
+        if count == 2 and not (isinstance(hx, tuple | list) and len(hx) == 2):
+            raise ValueError(
+                f"{name} takes its state as a tuple (h, c), as it returns it, not as a {type(hx).__name__}"
+            )
+        rows, taken = [hx] if count == 1 else list(hx), (shape[0], shape[2]) if single else shape
+        for row, each in zip(self.spec.state, rows, strict=True):
+            if each.shape != taken:
+                raise ValueError(
+                    f"{name} takes {row} of shape {list(taken)} (layers·directions{'' if single else ', B'}, D) with "
+                    f"this input, not {list(each.shape)}"
+                )
+            if each.device != x.device:
+                raise ValueError(
+                    f"{row} of the state is on {each.device}, the input on {x.device}: use .to({str(x.device)!r})"
+                )
+            if each.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+                raise ValueError(f"{row} of the state is {each.dtype}, the input {x.dtype}: use .to({x.dtype})")
+        return [each.unsqueeze(1) for each in rows] if single else rows
+
+    def _run(self, x: Tensor, rows: list[Tensor], sizes: list[int] | None) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Run all layers over x [T, B, …], or over the data [steps, …] of a PackedSequence with these batch sizes.
+
+        rows: [layers·directions, B, D] for h, and for c. Returns y, rows and m.
+        """
+        states: list[list[Tensor]] = []
         fractions: list[Tensor] = []
-        for index, layer in enumerate(self.layers):
-            before = state[index * self.spec.state_rows : (index + 1) * self.spec.state_rows]
-            x, after, m = self._run_layer(layer, x if index == 0 else self.dropout(x), before)
-            states.extend(after)
-            fractions.append(m)
-        return x, torch.stack(states), torch.stack(fractions, -1)
+        for level, project in enumerate(self.inputs):
+            x = project(x if level == 0 else dropout(x, self.dropout, self.training))
+            outputs = []
+            for direction in range(self.directions):
+                index = level * self.directions + direction
+                before = [each[index] for each in rows]
+                y, after, m = self._run_layer(self.layers[index], x, before, direction == 1, sizes)
+                outputs.append(y)
+                states.append(after)
+                fractions.append(m)
+            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        return x, [torch.stack(each) for each in zip(*states, strict=True)], torch.stack(fractions, -1)
+
+    def _run_layer(
+        self, layer: Any, x: Tensor, rows: list[Tensor], backward: bool, sizes: list[int] | None
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Run one layer in one direction. Returns y, its state rows [B, D], m.
+
+        Packed sequences run in pieces of constant batch size, one op each: no step is computed past an end. Forward,
+        the states of sequences that have ended stay in `rows`; backward, those of sequences that have not begun.
+        """
+        if sizes is None:
+            y, after, m = self._run_op(layer, x, rows, backward)
+            return y, after, m
+        runs = [(batch, sizes.count(batch)) for batch in sorted(set(sizes), reverse=True)]
+        pieces = [
+            each.unflatten(0, (steps, batch))
+            for each, (batch, steps) in zip(x.split([b * t for b, t in runs]), runs, strict=True)
+        ]
+        made = []
+        for piece in reversed(pieces) if backward else pieces:
+            batch = piece.shape[1]
+            y, after, m = self._run_op(layer, piece, [each[:batch] for each in rows], backward)
+            rows = [torch.cat([new, each[batch:]]) for new, each in zip(after, rows, strict=True)]
+            made.append((y.flatten(0, 1), m.flatten(0, 1)))
+        if backward:
+            made.reverse()
+        ys, ms = zip(*made, strict=True)
+        return torch.cat(ys), rows, torch.cat(ms)
+
+    def _run_op(self, layer: Any, x: Tensor, rows: list[Tensor], backward: bool) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Run the op of one layer over x [T, B, D], from its end if backward. Returns y, state rows [B, D] and m."""
+        h, *more = rows
+        inputs = (x.flip(0) if backward else x, h, layer.U, layer.V, layer.u, layer.v, layer.b, *more)
+        y, h, m, *more = run_op(self.spec, inputs, self.sharpness, self.epsilon)
+        return y.flip(0) if backward else y, [h, *more], m.flip(0) if backward else m
 
     def scheduler_parameters(self) -> list[nn.Parameter]:
         """u, v and b of all layers.
@@ -159,13 +388,6 @@ class VariableUnit(nn.Module):
         """The weights of a layer as the reference takes them, with sharpness and epsilon in files' float32."""
         mask = (float(np.float32(each)) for each in (self.sharpness, self.epsilon))
         return layer.U, layer.V, layer.u, layer.v, layer.b, *mask
-
-    def _run_layer(self, layer: nn.Module, x: Tensor, state: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Run one layer over the sequence. Returns y, its state rows, m [T, B]."""
-        h, *more = state
-        inputs = (x, h, layer.U, layer.V, layer.u, layer.v, layer.b, *more)
-        y, h, m, *more = run_op(self.spec, inputs, self.sharpness, self.epsilon)
-        return y, [h, *more], m
 
     def get_extra_state(self) -> Tensor:
         """Sharpness and epsilon. A tensor of its own rather than a buffer: `half()` must not round it, and neither
@@ -195,7 +417,10 @@ class VariableUnit(nn.Module):
             missing.remove(f"{prefix}_extra_state")
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, sharpness={self.sharpness}, epsilon={self.epsilon}"
+        defaults = {"num_layers": 1, "bias": False, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        named = {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
+        named |= {"sharpness": self.sharpness, "epsilon": self.epsilon}
+        return f"{self.input_size}, {self.hidden_size}, " + ", ".join(f"{name}={each}" for name, each in named.items())
 
 
 class VCRNN(VariableUnit):
