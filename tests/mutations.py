@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from vcdeploy.format.checksum import seal
+from vcdeploy.spec import UNITS
 
 ABSURD = (-1, 0, 1, 2, 255, 65537, 2**31 - 1, 2**31, 2**40, 2**62, -(2**63))
 VALUES: tuple[Any, ...] = (
@@ -203,7 +204,7 @@ def changed(draw: random.Random, config: Any) -> dict[str, Any]:
     if draw.random() < 0.15:
         config.pop(key, None)
     elif draw.random() < 0.3:
-        config["unit"] = draw.choice(("vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm", "crnn"))
+        config["unit"] = draw.choice(tuple(UNITS))
     else:
         config[key] = draw.choice(VALUES)
     return config

@@ -9,6 +9,7 @@ from vcdeploy.analysis import Trace, blocks, trace
 from vcdeploy.analysis.traces import PIECE, changes_of
 from vcdeploy.errors import VcdeployError
 from vcdeploy.reference import cells
+from vcdeploy.spec import DENSE_UNITS
 from vcdeploy.vocabulary import Vocabulary
 
 SENTENCE = "the tin man\nran on."
@@ -101,7 +102,7 @@ def test_dimensions_that_are_not_there() -> None:
         changes_of(trace(model, "tin"), (1, 2))
 
 
-@pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("unit", DENSE_UNITS)
 def test_a_dense_unit_has_no_schedule(unit: str) -> None:
     with pytest.raises(VcdeployError, match=f"small is a {unit}, .* no schedule to trace"):
         trace(small_models.model(unit), "tin")

@@ -22,7 +22,7 @@ from vcdeploy.bench import compare, design, energy, engines, full, summary
 from vcdeploy.cli import main
 from vcdeploy.cli.bench import COMMANDS
 from vcdeploy.errors import VcdeployError
-from vcdeploy.spec import PRECISIONS, UNITS
+from vcdeploy.spec import PRECISIONS, UNITS, VARIABLE_UNITS
 
 BENCH = [sys.executable, "-m", "vcdeploy", "bench"]
 SMALL = {"dim": 16, "rounds": 2, "tail": 10_000}
@@ -62,7 +62,7 @@ def test_the_design_has_all_that_varies() -> None:
     entries = [each for part in parts.values() for each in part.entries]
     assert {each.dim for each in entries} == {128, 256, 384, 512, 768, 1024}
     assert {each.engine.precision for each in entries} == set(PRECISIONS)
-    assert {each.unit for each in entries} == {"vcrnn", "vcgru", "vclstm"}
+    assert {each.unit for each in entries} == set(VARIABLE_UNITS)
     assert {part.batch for part in parts.values()} == {1, 8} and {part.threads for part in parts.values()} == {1, 2}
     assert {each.m_range[0] for each in parts["m"].entries if each.engine.variable} == set(design.M_VALUES)
     assert (parts["tail"].rounds, parts["tail"].calls) == (100, 1000)

@@ -10,7 +10,7 @@ from exported import VOCAB, exported
 import vcdeploy
 from vcdeploy.bench import engines, other_runtimes
 from vcdeploy.format.checksum import seal
-from vcdeploy.spec import DENSE_UNITS
+from vcdeploy.spec import DENSE_UNITS, UNITS
 
 
 @pytest.mark.parametrize("unit", DENSE_UNITS)
@@ -30,7 +30,7 @@ def test_they_agree_with_pytorch(tmp_path: Path, runtime: str, unit: str) -> Non
         state = right[1]
 
 
-@pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("unit", [name for name, unit in UNITS.items() if unit.biased])  # those PyTorch has
 def test_pytorchs_engines_run_pytorchs_modules(tmp_path: Path, unit: str) -> None:
     engine = engines.Engine(f"torch {unit}", "torch", unit, "model.onnx", engines.DENSE_FORM)
     (tmp_path / engine.file).write_bytes(seal(exported(unit)).SerializeToString())

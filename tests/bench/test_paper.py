@@ -29,6 +29,7 @@ from vcdeploy.cli import main
 from vcdeploy.cli.bench_options import put_out
 from vcdeploy.corpora.catalogue import CATALOGUE
 from vcdeploy.errors import VcdeployError
+from vcdeploy.spec import DENSE_UNITS
 from vcdeploy.training.loop import Interrupted
 
 TINY = {"dim": 16, "batch": 4, "bptt": 20, "epochs": 3.0, "warmup": 5}
@@ -118,7 +119,7 @@ def test_a_wrong_definition_is_refused(changes: Mapping[str, Any], said: str) ->
         bad(**changes)
 
 
-@pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("unit", DENSE_UNITS)
 def test_a_matched_dense_unit_costs_as_much(unit: str) -> None:
     dim = matched_dim(unit, 300.0)
     assert cost.rnn_d(unit, dim, [dim**2]) == pytest.approx(300, abs=1.01)

@@ -19,7 +19,7 @@ from vcdeploy.export import build
 from vcdeploy.format.checksum import seal
 from vcdeploy.runtime import backends, model
 from vcdeploy.runtime.native import NativeModel
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import DENSE_UNITS, PRECISIONS
 from vcdeploy.training import checkpoint
 from vcdeploy.training.evaluate import evaluate
 from vcdeploy.training.streams import Streams
@@ -115,7 +115,7 @@ def test_a_crnn_knows_its_boundaries(kind: str, batch: int, write: Callable[...,
         assert figures[name] == pytest.approx(wanted[name], rel=1e-6)
 
 
-@pytest.mark.parametrize("unit", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("unit", DENSE_UNITS)
 def test_an_exported_dense_baseline(unit: str, write: Callable[..., tuple[Path, Path]]) -> None:
     need("native")
     need("onnxruntime")

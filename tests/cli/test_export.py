@@ -19,6 +19,7 @@ from vcdeploy import cli
 from vcdeploy.format import graph
 from vcdeploy.format.checksum import seal
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+from vcdeploy.spec import DENSE_UNITS, VARIABLE_UNITS
 
 
 def run(*arguments: str | Path) -> Result:
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm", "rnn", "gru", "lstm"])
+@pytest.mark.parametrize("unit", VARIABLE_UNITS + DENSE_UNITS)
 def test_writes_and_reports_the_difference(unit: str, tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "best.safetensors", unit)
     result = run(path, "-o", tmp_path / "new" / "model.onnx")

@@ -24,7 +24,7 @@ from vcdeploy.runtime.native import NativeModel
 from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
 from vcdeploy.runtime.sources import network_of
 from vcdeploy.runtime.torch import TorchModel
-from vcdeploy.spec import QUANTIZED_PRECISIONS, VARIABLE_UNITS, WEIGHT_LEVELS
+from vcdeploy.spec import QUANTIZED_PRECISIONS, UNITS, VARIABLE_UNITS, WEIGHT_LEVELS
 from vcdeploy.training.checkpoint import Checkpoint
 
 native = pytest.importorskip("vcdeploy._native")
@@ -66,7 +66,7 @@ def backends(checkpoint: Checkpoint, precision: str, bucketed: bool) -> Iterator
 def inputs(checkpoint: Checkpoint) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Tokens [12, 3] and a state: zeros, values up to 1, and values beyond."""
     config, draw = checkpoint.config, np.random.default_rng(3)
-    rows = config["layers"] * (2 if config["unit"] == "vclstm" else 1)
+    rows = config["layers"] * UNITS[config["unit"]].state_rows
     tokens = draw.integers(0, len(checkpoint.vocab), (12, 3))
     scale = np.array([0, 0.4, 3]).reshape(1, 3, 1)
     state = draw.standard_normal((rows, 3, config["dim"])) * scale

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vcdeploy import _native
 from vcdeploy.format.precision import TANH_ERROR
-from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS
+from vcdeploy.spec import PRECISIONS, QUANTIZED_PRECISIONS, UNITS
 
 ISAS = _native.instruction_sets()
 
@@ -78,7 +78,7 @@ def test_a_sequence_has_the_same_bits_in_a_batch(unit: str, precision: str, isa:
         "sharpness": 0.5, "epsilon": EPSILON, "precision": precision, "isa": isa, "threads": 2,
     }  # fmt: skip
     for D, B in ((7, 3), (97, 21)):
-        states = [normal(B, D) for _ in range(2 if unit == "vclstm" else 1)]
+        states = [normal(B, D) for _ in UNITS[unit].state]
         states[0][1, D // 2] = np.nan
         X, m = normal(3, B, D), draw.uniform(0, 1, (3, B)).astype(np.float32)
         m[:, 2] = 0

@@ -18,7 +18,7 @@ from vcdeploy.errors import VcdeployError
 from vcdeploy.export import assemble, bundle
 from vcdeploy.gpu import cuda, tensorrt_bundle
 from vcdeploy.gpu.tensorrt import TensorRtModel
-from vcdeploy.spec import TENSORRT_PRECISIONS
+from vcdeploy.spec import TENSORRT_PRECISIONS, UNITS, VARIABLE_UNITS
 
 Make = Callable[..., Path]
 
@@ -39,8 +39,9 @@ def make(gpu: stand_in.Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         steps: tuple[int, int, int] = (1, 4, 8),
         batch: tuple[int, int, int] = (1, 1, 3),
     ) -> Path:
-        made = models.synthetic(unit if unit.startswith("vc") else "vcgru", 24, 0.2, 0.8, seed=1)
-        made = made if unit.startswith("vc") else made.dense(unit, 1)
+        variable = UNITS[unit].variable
+        made = models.synthetic(unit if variable else "vcgru", 24, 0.2, 0.8, seed=1)
+        made = made if variable else made.dense(unit, 1)
         config = {**made.config, "precision": precision, "bucketed": False, "training": {}}
         folder = tmp_path / f"{unit}-{precision}"
         model = assemble(config, made.vocab, made.parameters)
@@ -58,7 +59,7 @@ def make(gpu: stand_in.Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return build
 
 
-@pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm", "gru", "lstm"])
+@pytest.mark.parametrize("unit", [*VARIABLE_UNITS, "gru", "lstm"])
 @pytest.mark.parametrize("precision", TENSORRT_PRECISIONS)
 def test_it_runs_what_the_other_backends_run(unit: str, precision: str, make: Make) -> None:
     folder = make(unit, precision)
@@ -68,7 +69,7 @@ def test_it_runs_what_the_other_backends_run(unit: str, precision: str, make: Ma
     random = np.random.default_rng(0)
     for T, B in ((1, 1), (5, 3), (1, 2), (8, 1), (20, 3)):  # 20 exceeds the maximum of a call: three pieces
         tokens = random.integers(0, 50, (T, B))
-        state = None if T == 5 else random.standard_normal((2 if "lstm" in unit else 1, B, 24)).astype(np.float32)
+        state = None if T == 5 else random.standard_normal((UNITS[unit].state_rows, B, 24)).astype(np.float32)
         for one, wanted in zip(model.run(tokens, state), other.run(tokens, state), strict=True):
             np.testing.assert_allclose(one, wanted, rtol=0, atol=1e-5)
     prime = random.integers(0, 50, 11)

@@ -11,7 +11,7 @@ import pytest
 from exported import exported
 
 import vcdeploy
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
 from vcdeploy.zoo import FOLDER
 
 PAGE = Path(vcdeploy.__file__).parent / "serving" / "page"
@@ -47,7 +47,7 @@ def written(folder: Path, unit: str, precision: str) -> Path:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("unit", ["vcrnn", "vcgru", "vclstm"])
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_tokens_are_those_of_the_native_engine(unit: str, precision: str, tmp_path: Path) -> None:
     file = written(tmp_path, unit, precision)
     prime = [2, 3, 0, 4]
