@@ -192,6 +192,15 @@ def test_generation_ends_before_a_stop_string(model: Model) -> None:
         assert session.generate(1, **options) != [[]]
 
 
+@pytest.mark.parametrize("isa", _native.instruction_sets())
+def test_the_smallest_nucleus_is_one_symbol(isa: str) -> None:
+    """Also if top_p is so small that kernels which flush denormals read it as 0; those of floats do."""
+    model = vcdeploy.load("english", isa=isa)
+    wanted = list(model.generate(PRIME, 5, temperature=0))
+    for top_p in (5e-324, 1e-300, 1e-9):
+        assert list(model.generate(PRIME, 5, top_p=top_p)) == wanted
+
+
 def test_a_stop_string_must_be_generated_as_a_whole(model: Model) -> None:
     """Not one that ends the prime, nor one that begins in it."""
     plain = list(model.generate(PRIME, 1, temperature=0))

@@ -34,7 +34,7 @@ COMMANDS = {
     "export": Entry("vcdeploy.cli.export:export", "Export MODEL to one ONNX file that runs in any stock runtime."),
     "sample": Entry("vcdeploy.cli.sample:sample", "Generate text or tunes with MODEL."),
     "trace": Entry("vcdeploy.cli.trace:trace", "Show where MODEL spends its computation, symbol by symbol."),
-    "serve": Entry("vcdeploy.cli.serve:serve", "Serve MODELs over HTTP, with a web page."),
+    "serve": Entry("vcdeploy.cli.serve:serve", "Serve MODELs over HTTP."),
     "bench": Entry("vcdeploy.cli.bench:bench", "Measure the speed of MODEL against dense models of its size."),
     "zoo": Entry("vcdeploy.cli.zoo:zoo", "List the pretrained models, or show the card of one."),
     "plugin": Entry("vcdeploy.cli.plugin:plugin", "Build the TensorRT plugin, or print its path."),

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from vcdeploy.cli.io import write_file
 from vcdeploy.cli.strip import compute_stream
 from vcdeploy.cli.tally import Tally, m_of
 from vcdeploy.music import notation
 from vcdeploy.music.form import Form
-from vcdeploy.music.opening import field_symbol, open_tune
 from vcdeploy.music.rendering import WRITERS
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.sampling import Sampling, choose
+from vcdeploy.runtime.sampling import Sampling
+from vcdeploy.runtime.tunes import begin
 from vcdeploy.vocabulary import Vocabulary
-
-
-def _pick(model: Model, seed: int, temperature: float) -> Callable[[Sequence[int], NDArray[np.intp]], int]:
-    """A function that draws one of the candidates from the model's distribution after the ids so far."""
-    random = np.random.default_rng([seed, 1])  # independent of what generate draws from the seed
-
-    def pick(so_far: Sequence[int], candidates: NDArray[np.intp]) -> int:
-        ids = np.array(so_far, np.int64).reshape(-1, 1)
-        logits = model.run(ids)[0][-1, 0] if len(ids) else np.zeros(len(model.vocab))
-        return int(candidates[choose(logits[candidates], random.random(), Sampling(temperature, top_p=1.0))])
-
-    return pick
 
 
 def write_tunes(
@@ -50,10 +36,9 @@ def write_tunes(
 ) -> None:
     vocab, pages = model.vocab, list[str]()
     end = vocab.symbols.index(notation.END) if notation.END in vocab.symbols else None
-    fields = field_symbol(meter, "meter", vocab), field_symbol(key, "key", vocab)
     for number, seed in enumerate(seeds, 1):
-        prime, begins = open_tune(vocab, start, *fields, _pick(model, seed, temperature=settings.temperature))
         sampling = replace(settings, seed=seed)
+        prime, begins = begin(model, start, meter, key, sampling)
         form = None if free else Form(vocab.symbols)
         made = list(tally.sample_with_m(model, prime, length, sampling, lambda _, last, __: last == end, form))
         if (not made or made[-1][0] != end) and not sampling.stop:

@@ -22,7 +22,13 @@ TOKEN, STATE_KEY = "VCDEPLOY_TOKEN", "VCDEPLOY_STATE_KEY"  # environment variabl
 @click.command(short_help="Serve models over HTTP.")
 @click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_model)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 for a free one.",
+)
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False),
               help=f"File with the token that clients must send. [default: the variable {TOKEN}]")  # fmt: skip
 @click.option("--cors", multiple=True, metavar="ORIGIN",
@@ -48,6 +54,8 @@ TOKEN, STATE_KEY = "VCDEPLOY_TOKEN", "VCDEPLOY_STATE_KEY"  # environment variabl
               help="Connections at the same time; more are refused with 503.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True,
               help="Seconds for a request; it then ends with what it has.")  # fmt: skip
+@click.option("--patience", type=click.FloatRange(0, min_open=True), default=15.0, show_default=True,
+              help="Seconds a client may take to send a request.")  # fmt: skip
 @click.option("--drain", type=click.FloatRange(1), default=30.0, show_default=True,
               help="Seconds that running requests may take after SIGTERM.")  # fmt: skip
 @click.option("--no-metrics", is_flag=True, help="Do not answer /metrics.")
@@ -69,6 +77,7 @@ def serve(
     max_body: int,
     max_connections: int,
     timeout: float,
+    patience: float,
     drain: float,
     no_metrics: bool,
 ) -> None:
@@ -99,6 +108,7 @@ def serve(
         most_prompt=max_prompt,
         most_body=max_body,
         timeout=timeout,
+        patience=patience,
         metrics=not no_metrics,
         state_key=os.environ.get(STATE_KEY, "").encode(),
     )
@@ -107,8 +117,7 @@ def serve(
         limits=Limits(streams, queue),
     )  # fmt: skip
     made = app(catalogue, settings, load_now=not lazy)
-    click.echo(f"http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops the server)", err=True)
-    run(made, host, port, max_connections, drain)
+    run(made, host, port, max_connections, drain, lambda url: click.echo(f"{url}  (Ctrl-C stops it)", err=True))
 
 
 def _token(file: Path | None) -> str | None:

@@ -76,10 +76,10 @@ class Catalogue:
             raise UnknownModel(f"there is no model {name!r} here; choose from {', '.join(self.models)}")
         return self.models[name]
 
-    def drain(self) -> None:
+    def drain(self, seconds: float) -> None:
         for each in self:
             if each.loaded:
-                each.loaded.drain()
+                each.loaded.drain(seconds)
 
     def close(self) -> None:
         for each in self:

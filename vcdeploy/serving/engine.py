@@ -121,10 +121,16 @@ class Engine:
         each = [astuple(instance.counts) for instance in self._instances]
         return Counts(*map(sum, zip(*each, strict=True)))
 
-    def drain(self) -> None:
-        """Accept nothing more; what runs and waits goes on."""
+    def drain(self, seconds: float | None = None) -> None:
+        """Accept nothing more; what runs and waits goes on, for so many seconds at most."""
         with self._changed:
             self._draining = True
+            if seconds is not None:
+                end = time.monotonic() + seconds
+                running = [stream for each in self._instances for stream in list(each.streams.values())]
+                for stream in (*running, *self._queue):
+                    stream.deadline = end if stream.deadline is None else min(end, stream.deadline)
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Cancel everything and end the threads."""

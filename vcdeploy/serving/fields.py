@@ -86,8 +86,8 @@ def check(value: Any, schema: Schema, name: str) -> None:
         low, above = schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf)
         high = schema.get("maximum", math.inf)
         if not (low <= value <= high and value > above):
-            begin = f"above {above:g}" if above > low else f"{low:g}"
-            raise BadField(name, f"{name} must be from {begin} to {high:g}, not {value!s:.40}")
+            begin = f"above {above:g} and at most" if above > low else f"from {low:g} to"
+            raise BadField(name, f"{name} must be {begin} {high:g}, not {value!s:.40}")
     if isinstance(value, (str, list)):
         unit, keyword = ("characters", "Length") if isinstance(value, str) else ("items", "Items")
         least, most = schema.get(f"min{keyword}", 0), schema.get(f"max{keyword}", math.inf)

@@ -84,16 +84,14 @@ class Stream:
     cancelled: bool = False
 
     def __post_init__(self) -> None:
+        timeout = self.request.timeout
+        self.deadline = None if timeout is None else self.created + timeout
         self.read = 0  # tokens of the prompt
         self.unread = 0  # tokens that the reader has not taken
         self.ids = list(self.request.prompt) if self.request.allowed else []  # all so far, for `allowed`
         self.filter = StopFilter(self.request.sampling)
         self._pieces = deque[list[Token]]()
         self._progress = threading.Condition()
-
-    @property
-    def deadline(self) -> float | None:
-        return None if self.request.timeout is None else self.created + self.request.timeout
 
     @property
     def due(self) -> bool:

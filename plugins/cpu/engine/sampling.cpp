@@ -150,7 +150,8 @@ int Sampler::choose(const Sampling& sampling, const float* logits, int count, fl
     int kept = 0;
     double kept_sum = 0;
     if (limit < count || sampling.top_p < 1 || sampling.min_p > 0)
-        for (double below = 0; kept < limit && below < sampling.top_p; below = kept_sum / sum, ++kept) {
+        // The first is always kept: a denormal top_p counts as 0 here.
+        for (double below = 0; kept < limit && (kept == 0 || below < sampling.top_p); below = kept_sum / sum, ++kept) {
             if (kept == sorted_) sort_more(count);
             if (candidates_[kept].p < sampling.min_p) break;  // the largest p is 1
             kept_sum += candidates_[kept].p;

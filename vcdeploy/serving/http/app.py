@@ -18,13 +18,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from vcdeploy.serving.catalogue import Catalogue
-from vcdeploy.serving.http import completions, figures, tunes
+from vcdeploy.serving.http import completions, figures, kserve, openapi, tunes
 from vcdeploy.serving.http.answers import Problem, answer, error_answer
 from vcdeploy.serving.http.figures import Figures
 from vcdeploy.serving.http.guard import Guard
 from vcdeploy.serving.http.settings import Server, Settings
 
 PAGE = Path(__file__).parent.parent / "page"
+
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 Handler = Callable[[Server, HttpRequest], Awaitable[Response]]
 
@@ -42,40 +44,49 @@ async def live(server: Server, http: HttpRequest) -> Response:
 
 
 async def ready(server: Server, http: HttpRequest) -> Response:
-    good = server.ready and not server.draining
-    return answer({"status": "ok" if good else "draining" if server.draining else "loading"}, 200 if good else 503)
+    return answer({"status": "draining"}, 503) if server.draining else answer({"status": "ok"})
 
 
 def app(make_catalogue: Callable[..., Catalogue], settings: Settings, load_now: bool = True) -> Starlette:
     """The ASGI app.
 
-    make_catalogue: takes `on_end` and returns the models. load_now: load all models at start, not on first use.
+    make_catalogue: takes `on_end` and returns the models. load_now: load all models now, not on first use.
     """
     kept = Figures()
     server = Server(make_catalogue(on_end=kept.ended), settings)
+    if load_now:
+        for served in server.catalogue:
+            served.engine()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        if load_now:
-            for served in server.catalogue:
-                await server.engine(served)
-        server.ready = True
         try:
             yield
         finally:
             await anyio.to_thread.run_sync(server.catalogue.close)
 
     def route(path: str, handler: Handler, *methods: str) -> Route:
+        allowed = [*methods] or ["GET", "HEAD"]
+
         async def handle(http: HttpRequest) -> Response:
+            if http.method not in allowed:  # the page would answer other methods with 404
+                raise HTTPException(405, headers={"Allow": ", ".join(allowed)})
             return await handler(server, http)
 
-        return Route(path, handle, methods=list(methods) or ["GET"], name=handler.__name__)
+        return Route(path, handle, methods=METHODS, name=handler.__name__)
 
     routes: list[Any] = [
         route("/v1/completions", completions.complete, "POST"),
         route("/v1/models", models),
         route("/v1/models/{name}", one_model),
         route("/v1/tunes", tunes.compose, "POST"),
+        route("/v2", kserve.server_metadata),
+        route("/v2/health/live", live),
+        route("/v2/health/ready", ready),
+        route("/v2/models/{name}", kserve.model_metadata),
+        route("/v2/models/{name}/ready", kserve.model_ready),
+        route("/v2/models/{name}/infer", kserve.infer, "POST"),
+        route("/openapi.json", openapi.openapi),
         route("/health/live", live),
         route("/health/ready", ready),
     ]

@@ -53,11 +53,12 @@ class Server:
     """What the handlers share."""
 
     def __init__(self, catalogue: Catalogue, settings: Settings) -> None:
-        from vcdeploy.serving.http import completions, tunes
+        from vcdeploy.serving.http import completions, kserve, tunes
 
         self.catalogue, self.settings = catalogue, settings
         self.signer = Signer(settings.state_key or secrets.token_bytes(32))
-        self.ready = self.draining = False
+        self.turns = kserve.Turns()
+        self.draining = False
         self.completion_fields: dict[str, Schema] = completions.fields(settings.most_tokens, settings.most_prompt)
         self.tune_fields: dict[str, Schema] = tunes.fields(settings.most_tokens, settings.most_prompt)
         self._bridge: Bridge | None = None

@@ -13,8 +13,9 @@ from starlette.responses import Response
 
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.music import notation
+from vcdeploy.music.form import Form
 from vcdeploy.runtime.sampling import Token
-from vcdeploy.serving import tunes
+from vcdeploy.runtime.tunes import begin
 from vcdeploy.serving.fields import BadField, Schema, checked, parse
 from vcdeploy.serving.http.answers import Problem, answer, unless_gone
 from vcdeploy.serving.http.completions import SAMPLING, Compute, sampling_of
@@ -51,25 +52,29 @@ async def compose(server: Server, http: HttpRequest) -> Response:
     if values["title"] is not None and not values["title"].isprintable():
         raise BadField("title", "the title has a character that can't be printed")
     served = server.catalogue.find(values["model"]) if values["model"] else await _first_of_music(server)
-    model = (await server.engine(served)).model
+    engine = await server.engine(served)
+    model = engine.model
+    if model.vocab.kind != "music" or notation.END not in model.vocab.symbols:
+        raise BadField("model", f"{served.name} is no model of tunes")
     seed = secrets.randbits(31) if values["seed"] is None else values["seed"]
     sampling = replace(sampling_of(model, values), seed=seed)
     try:
-        opened = await anyio.to_thread.run_sync(
-            tunes.opening, model, values["start"], values["meter"], values["key"], sampling, values["free"]
-        )
+        start = model.vocab.encode(values["start"]).tolist() if values["start"].strip() else []
+        prime, begins = await anyio.to_thread.run_sync(begin, model, start, values["meter"], values["key"], sampling)
     except VcdeployError as error:
         raise BadValue(str(error)) from error
+    if len(prime) > server.settings.most_prompt:
+        raise BadField("start", f"the start is longer than {server.settings.most_prompt} symbols")
     request = Request(
-        opened.ids,
+        prime.tolist(),
         values["max_tokens"],
-        replace(sampling, stop=(opened.stop,)),
-        allowed=opened.allowed,
+        replace(sampling, stop=((model.vocab.symbols.index(notation.END),),)),
+        allowed=None if values["free"] else Form(model.vocab.symbols),
         owner=server.owner(http, None),
         timeout=server.settings.timeout,
     )
     progress = asyncio.Event()
-    stream = (await server.engine(served)).submit(request, server.bridge.setter(progress))
+    stream = engine.submit(request, server.bridge.setter(progress))
     try:
         tokens = await unless_gone(http.receive, _finished(stream, progress))
     finally:
@@ -77,14 +82,15 @@ async def compose(server: Server, http: HttpRequest) -> Response:
         http.state.note = lambda: f"model={served.name} tokens={stream.made} end={stream.finish or 'gone'}"
     if stream.finish == ERROR and stream.error is not None:
         raise stream.error
-    tune = tunes.written(model, opened, tokens)
-    title = values["title"] or f"Sample 1, seed {seed}"
-    abc = notation.to_abc(tune.repaired, title, 1)
+    symbols = [model.vocab.symbols[id_] for id_ in [*request.prompt[begins:], *(token.id for token in tokens)]]
+    repaired, title = notation.repaired(symbols), values["title"] or f"Sample 1, seed {seed}"
+    abc = notation.to_abc(repaired, title, 1)
     if values["format"] != "json":
-        return await _file(values["format"], tune.repaired, title, abc)
+        return await _file(values["format"], repaired, title, abc)
     compute = Compute(model)
     compute.add(tokens)
-    head = {notation.role(symbol): symbol[2:] for symbol in reversed(tune.symbols)}
+    head = {notation.role(symbol): symbol[2:] for symbol in reversed(symbols)}
+    given = [None] * (len(symbols) - len(tokens))
     return answer(
         {
             "object": "tune",
@@ -94,9 +100,9 @@ async def compose(server: Server, http: HttpRequest) -> Response:
             "key": head.get("key"),
             "title": title,
             "abc": abc,
-            "symbols": tune.symbols,
-            "m": [None if each is None else round(each, 4) for each in tune.m],
-            "logprobs": [None if each is None else round(each, 6) for each in tune.log_probabilities],
+            "symbols": symbols,
+            "m": [*given, *(round(token.m, 4) for token in tokens)],
+            "logprobs": [*given, *(round(token.log_probability, 6) for token in tokens)],
             "complete": stream.finish == STOP,
             "finish_reason": stream.finish,
             "compute": compute.summary(),
