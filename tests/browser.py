@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,10 @@ class Browser:
             self.problems.append(json.dumps(parameters))
         return message
 
-    def open(self, path: Path, width: int = 900, height: int = 700) -> None:
+    def open(self, page: Path | str, width: int = 900, height: int = 700) -> None:
+        """page: a file, or a URL."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self("Page.navigate", url=path.as_uri())
+        self("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         while self._next().get("method") != "Page.loadEventFired":
             pass
 
@@ -89,6 +91,13 @@ class Browser:
         answer = self("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def wait_for(self, expression: str, seconds: float = 120) -> None:
+        """Wait until an expression is true; fail if that takes too long."""
+        end = time.monotonic() + seconds
+        while not self.evaluate(expression):
+            assert time.monotonic() < end, f"{expression} is not true after {seconds} s; {self.problems}"
+            time.sleep(0.05)
 
     def press(self, key: str) -> None:
         text = {"text": "\r"} if key == "Enter" else {}

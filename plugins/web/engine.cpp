@@ -2,12 +2,10 @@
 //
 // vcdeploy/serving/page/wasm.js is the other side. It reads the model file, checks the sizes of all weights, and copies
 // them here; so pointers and sizes are trusted. Calls that fail return 0 and leave their message in vcdeploy_message.
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -45,24 +43,17 @@ struct ModelOfFile {
     const LayerOfFile* layer;  // [layers]
 };
 
-// What a call of vcdeploy_generate takes and where its results go.
+// What a call of vcdeploy_generate takes and where its results go, as in Generation.
 struct Request {
     double temperature, top_p, min_p, repetition_penalty;
     std::int32_t top_k, length, alternatives;
     const double* uniforms;       // [length]
     const std::uint8_t* allowed;  // [vocab], or null
-    std::int32_t* tokens;         // [length]
+    std::int64_t* tokens;         // [length]
     float* m;                     // [length, layers]
     double* log_probabilities;    // [length]
-    std::int32_t* others;         // [length, alternatives]: the most likely symbols
+    std::int64_t* others;         // [length, alternatives]: the most likely symbols
     double* other_log_probabilities;
-};
-
-struct Stream {
-    explicit Stream(const std::shared_ptr<const Network>& network) : session(network, 1), order(network->vocab()) {}
-
-    Session session;
-    std::vector<std::int32_t> order;
 };
 
 const Pause kOn = [] {};
@@ -98,22 +89,7 @@ Network* load(const ModelOfFile& file) {
                         kTableBytes, &choose_kernels("auto")});
 }
 
-// The most likely symbols and their log-probabilities, given one that is known.
-void list_others(Stream& stream, const Request& request, int t) {
-    const float* logits = stream.session.logits().get();
-    std::iota(stream.order.begin(), stream.order.end(), 0);
-    const int count = std::min(request.alternatives, static_cast<std::int32_t>(stream.order.size()));
-    std::partial_sort(stream.order.begin(), stream.order.begin() + count, stream.order.end(),
-                      [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
-    const double known = logits[request.tokens[t]];
-    for (int i = 0; i < count; ++i) {
-        const int symbol = stream.order[i], at = t * request.alternatives + i;
-        request.others[at] = symbol;
-        request.other_log_probabilities[at] = request.log_probabilities[t] + (logits[symbol] - known);
-    }
-}
-
-int generate(Stream& stream, const Request& request) {
+void generate(Session& session, const Request& request) {
     Sampling sampling;
     sampling.temperature = request.temperature;
     sampling.top_p = request.top_p;
@@ -121,17 +97,13 @@ int generate(Stream& stream, const Request& request) {
     sampling.repetition_penalty = request.repetition_penalty;
     sampling.top_k = request.top_k;
     sampling.check();
-    const int layers = stream.session.network().layers();
-    for (int t = 0; t < request.length; ++t) {
-        stream.session.observe(kOn);
-        std::int64_t token, length;
-        stream.session.generate({&sampling, request.uniforms + t, 1, request.allowed, &token, request.m + t * layers,
-                                 request.log_probabilities + t, &length},
-                                kOn);
-        request.tokens[t] = static_cast<std::int32_t>(token);
-        list_others(stream, request, t);
-    }
-    return 1;
+    const std::int64_t most = request.length;
+    std::int64_t length;
+    session.generate(
+        session.all(),
+        {&sampling, request.uniforms, request.length, &most, request.allowed, request.alternatives, request.tokens,
+         request.m, request.log_probabilities, request.others, request.other_log_probabilities, &length},
+        kOn);
 }
 
 }  // namespace
@@ -153,20 +125,22 @@ VCDEPLOY_WEB std::shared_ptr<const Network>* vcdeploy_load(const ModelOfFile* fi
 VCDEPLOY_WEB void vcdeploy_unload(std::shared_ptr<const Network>* model) { delete model; }
 
 // A stream that has read nothing. It keeps its model.
-VCDEPLOY_WEB Stream* vcdeploy_open(const std::shared_ptr<const Network>* model) {
-    return guarded([&] { return new Stream(*model); });
+VCDEPLOY_WEB Session* vcdeploy_open(const std::shared_ptr<const Network>* model) {
+    return guarded([&] { return new Session(*model, 1); });
 }
-VCDEPLOY_WEB void vcdeploy_close(Stream* stream) { delete stream; }
+VCDEPLOY_WEB void vcdeploy_close(Session* session) { delete session; }
 
 // Reads ids [count], each from 0 to vocab - 1.
-VCDEPLOY_WEB int vcdeploy_feed(Stream* stream, const std::int32_t* ids, int count) {
+VCDEPLOY_WEB int vcdeploy_feed(Session* session, const std::int64_t* ids, int count) {
     return guarded([&] {
-        const std::vector<std::int64_t> tokens(ids, ids + count);
-        stream->session.feed(tokens.data(), count, kOn);
+        session->feed(session->all(), ids, count, kOn);
         return 1;
     });
 }
 
-VCDEPLOY_WEB int vcdeploy_generate(Stream* stream, const Request* request) {
-    return guarded([&] { return generate(*stream, *request); });
+VCDEPLOY_WEB int vcdeploy_generate(Session* session, const Request* request) {
+    return guarded([&] {
+        generate(*session, *request);
+        return 1;
+    });
 }

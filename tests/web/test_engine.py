@@ -1,43 +1,31 @@
 """The WebAssembly engine of the web page, run in node: the tokens of the native engine, and its errors."""
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from exported import exported
+from in_node import in_node
 
 import vcdeploy
 from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
 from vcdeploy.zoo import FOLDER
 
-PAGE = Path(vcdeploy.__file__).parent / "serving" / "page"
 OPTIONS = {"temperature": 0.9, "topP": 0.95, "others": 3}
 
 
-def in_node(
+def generated(
     file: Path,
     prime: list[int],
     seeds: list[int],
     length: int,
     options: dict[str, Any],
     allowed: list[int] | None = None,
-) -> dict[str, Any]:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node")
-    request = {"page": str(PAGE), "file": str(file), "prime": prime, "seeds": seeds, "length": length}
-    done = subprocess.run(
-        [node, Path(__file__).with_name("generate.mjs")],
-        input=json.dumps({**request, "options": options, "allowed": allowed}).encode(),
-        capture_output=True,
+) -> Any:
+    return in_node(
+        "generate.mjs", file=str(file), prime=prime, seeds=seeds, length=length, options=options, allowed=allowed
     )
-    assert done.returncode == 0, done.stderr.decode()
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 def written(folder: Path, unit: str, precision: str) -> Path:
@@ -54,7 +42,7 @@ def test_tokens_are_those_of_the_native_engine(unit: str, precision: str, tmp_pa
     session = vcdeploy.load(file, "native", isa="portable").session()
     session.feed(prime)
     expected = session.generate(60, temperature=0.9, top_p=0.95, seed=5)[0]
-    tokens = in_node(file, prime, [5], 60, OPTIONS)["tokens"]
+    tokens = generated(file, prime, [5], 60, OPTIONS)["tokens"]
     assert [each["id"] for each in tokens] == [each.id for each in expected]
     np.testing.assert_allclose([np.mean(each["m"]) for each in tokens], [each.m for each in expected], atol=1e-7)
     np.testing.assert_allclose(
@@ -68,13 +56,13 @@ def test_a_pretrained_model_continues_as_natively() -> None:
     session = model.session()
     session.feed(prime)
     expected = session.generate(300, temperature=0.7, top_p=1.0, seed=3)[0]
-    tokens = in_node(FOLDER / "english.onnx", prime, [3], 300, {"temperature": 0.7, "topP": 1.0})["tokens"]
+    tokens = generated(FOLDER / "english.onnx", prime, [3], 300, {"temperature": 0.7, "topP": 1.0})["tokens"]
     assert [each["id"] for each in tokens] == [each.id for each in expected]
 
 
 def test_alternatives_are_the_most_likely_symbols(tmp_path: Path) -> None:
     file = written(tmp_path, "vcgru", "f32")
-    first = in_node(file, [2, 3], [1], 1, {**OPTIONS, "others": 4})["tokens"][0]
+    first = generated(file, [2, 3], [1], 1, {**OPTIONS, "others": 4})["tokens"][0]
     logits = vcdeploy.load(file, "native", isa="portable").run(np.array([[2], [3]]), logits="last")[0][0, 0]
     log_softmax = logits - np.log(np.exp(logits.astype(float)).sum())
     best = np.argsort(-logits)[:4]
@@ -84,22 +72,22 @@ def test_alternatives_are_the_most_likely_symbols(tmp_path: Path) -> None:
 
 def test_only_allowed_symbols_are_chosen(tmp_path: Path) -> None:
     allowed = [0, 0, 1, 0, 0, 1, 0]
-    tokens = in_node(written(tmp_path, "vcgru", "f32"), [2], [1], 40, OPTIONS, allowed)["tokens"]
+    tokens = generated(written(tmp_path, "vcgru", "f32"), [2], [1], 40, OPTIONS, allowed)["tokens"]
     assert {each["id"] for each in tokens} == {2, 5}
 
 
 @pytest.mark.parametrize("seeds", [[0], [7], [2**32 + 5], [2**70], [12, 1]])
 def test_random_numbers_are_those_of_numpy(seeds: list[int], tmp_path: Path) -> None:
     expected = np.random.default_rng(seeds[0] if len(seeds) == 1 else seeds).random(5)
-    assert in_node(written(tmp_path, "vcrnn", "f32"), [0], seeds, 5, OPTIONS)["places"] == expected.tolist()
+    assert generated(written(tmp_path, "vcrnn", "f32"), [0], seeds, 5, OPTIONS)["places"] == expected.tolist()
 
 
 def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     file = written(tmp_path, "vcgru", "f32")
-    assert "temperature must be 0 or more" in in_node(file, [0], [0], 1, {"temperature": -1})["error"]
+    assert "temperature must be 0 or more" in generated(file, [0], [0], 1, {"temperature": -1})["error"]
     model = exported("vcgru", "f32")
     del model.graph.initializer[[each.name for each in model.graph.initializer].index("layers.1.u")]
     file.write_bytes(model.SerializeToString())
-    assert "it has no layers.1.u of shape [40]" in in_node(file, [0], [0], 1, {})["error"]
+    assert "it has no layers.1.u of shape [40]" in generated(file, [0], [0], 1, {})["error"]
     file.write_bytes(b"\x0a\xff\xff")
-    assert "damaged or was cut short" in in_node(file, [0], [0], 1, {})["error"]
+    assert "damaged or was cut short" in generated(file, [0], [0], 1, {})["error"]

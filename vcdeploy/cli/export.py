@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 @click.option("--bundle", type=click.Path(path_type=Path, file_okay=False),
               help="Write a folder with model.onnx, manifest.json, samples.npz and report.json; add -o "
               "to also write the file.")  # fmt: skip
+@click.option("--web", type=click.Path(path_type=Path, file_okay=False),
+              help="Write a web page that runs the model in the browser; any static host serves it.")  # fmt: skip
 @click.option("--trt", is_flag=True,
               help="Write a folder for TensorRT, with an engine if there is a GPU; else exit code 3.")  # fmt: skip
 @click.option("--steps", metavar="MIN:OPT:MAX", help="With --trt: symbols per call. [default: 1:64:512]")
@@ -55,6 +57,7 @@ def export(
     bucketed: bool,
     opset: int,
     bundle: Path | None,
+    web: Path | None,
     trt: bool,
     steps: str | None,
     batch: str | None,
@@ -70,6 +73,9 @@ def export(
     on the native kernels and in onnx's own evaluator. The file is written only if all differences are within rounding;
     otherwise the exit code is 1 and existing files stay as they were. A file that exists is replaced only with --force.
 
+    With --web it writes a folder with the page of `vcdeploy serve`, the kernels compiled to WebAssembly, and the model.
+    Export another model into the same folder to add it to the page. Try it with `python -m http.server -d DIR`.
+
     With --trt it writes a folder (named by --bundle): all of the above, plus the graph, the plugin and the engine for
     TensorRT. An engine is built on the machine that runs it. Without a GPU or TensorRT the exit code is 3, and the last
     line of the output is the command to finish there, with that folder as MODEL. Not run on a GPU yet.
@@ -77,6 +83,8 @@ def export(
     to_stdout = output is not None and is_standard_output(output)  # then everything else goes to standard error
     console = terminal.console(stderr=to_stdout, soft_wrap=True)
     tensorrt = _TensorRt(console, steps, batch, as_json) if trt else None
+    if web is not None and (trt or bucketed):
+        raise BadValue("--web runs our own kernels: leave out --trt and --bucketed")
     if tensorrt is None:
         for option, value in (("--steps", steps), ("--batch", batch)):
             if value is not None:
@@ -88,15 +96,19 @@ def export(
         ctx.exit(tensorrt.finish(Path(model), {}))
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.pipeline import Job
+    from vcdeploy.export.web import check_runs, write_web
 
     with progress("export") as tell:
         job = Job.open(model, precision, opset, bucketed, tell)
         if tensorrt is not None:
             tensorrt.check_settings(job.precision, bucketed)
             bundle = bundle or job.default_path("-trt")
-        elif output is None and bundle is None:
+        elif output is None and bundle is None and web is None:
             output = job.default_path(".onnx")
-        for path in (output, bundle and bundle / "model.onnx"):
+        name = job.default_path("").name
+        if web is not None:
+            check_runs(job.source.config)
+        for path in (output, bundle and bundle / "model.onnx", web and web / f"{name}.onnx"):
             if path is not None:
                 job.check_place(path, force)
         report, about = job.report, job.about()
@@ -113,12 +125,15 @@ def export(
                 else:
                     write_bundle(bundle, job.content, report, about)
                 written.append(bundle)
+            if web is not None:
+                write_web(web, name, job.content, {**job.source.config, "precision": job.precision})
+                written.append(web)
             if output is not None:
                 write_atomically(output, job.content)
                 written.append(output)
         except OSError as error:
             # The first path that is not in `written` is the one that failed.
-            path = next(each for each in (bundle, output) if each is not None and each not in written)
+            path = next(each for each in (bundle, web, output) if each is not None and each not in written)
             raise VcdeployError(f"could not write {path}: {error.strerror or error}") from error
     document = {**about, "bytes": len(job.content), "written": [str(path) for path in written], **report.to_json()}
     if as_json and (tensorrt is None or not report.passed):

@@ -77,13 +77,17 @@ export class Model {
   // A stream that has read these ids, at least one.
   open(ids) {
     const stream = this.#checked(this.engine.vcdeploy_open(this.handle));
-    const tokens = this.#copied(new Int32Array(ids));
+    this.feed(stream, ids);
+    return stream;
+  }
+
+  feed(stream, ids) {
+    const tokens = this.#copied(BigInt64Array.from(ids, BigInt));
     try {
       this.#checked(this.engine.vcdeploy_feed(stream, tokens, ids.length));
     } finally {
       this.engine.vcdeploy_free(tokens);
     }
-    return stream;
   }
 
   close(stream) {
@@ -98,11 +102,11 @@ export class Model {
     const { engine } = this;
     const { layers } = this.config;
     const length = uniforms.length;
-    const sizes = [length * 8, length * 8, length * others * 8, length * 4, length * layers * 4, length * others * 4];
+    const sizes = [length, length, length * others, length, length * others, (length * layers) / 2].map((n) => n * 8);
     const places = sizes.map((_, i) => sizes.slice(0, i).reduce((a, b) => a + b, 0));
     const total = places.at(-1) + sizes.at(-1);
     const start = this.#allocated(total + this.symbols.length);
-    const [randoms, logs, otherLogs, tokens, m, otherIds] = places.map((place) => start + place);
+    const [randoms, logs, otherLogs, tokens, otherIds, m] = places.map((place) => start + place);
     new Float64Array(engine.memory.buffer, randoms, length).set(uniforms);
     if (allowed) new Uint8Array(engine.memory.buffer, start + total, this.symbols.length).set(allowed);
     const request = this.#copied(
@@ -111,16 +115,19 @@ export class Model {
     );
     try {
       this.#checked(engine.vcdeploy_generate(stream, request));
-      const list = (Type, at, count) => Array.from(new Type(engine.memory.buffer, at, count));
-      return list(Int32Array, tokens, length).map((id, t) => ({
-        id,
-        m: list(Float32Array, m + t * layers * 4, layers),
-        logProbability: list(Float64Array, logs + t * 8, 1)[0],
-        others: list(Int32Array, otherIds + t * others * 4, others).map((other, i) => ({
-          id: other,
-          logProbability: list(Float64Array, otherLogs + (t * others + i) * 8, 1)[0],
-        })),
-      }));
+      const list = (Type, at, count) => Array.from(new Type(engine.memory.buffer, at, count), Number);
+      return list(BigInt64Array, tokens, length).map((id, t) => {
+        const logProbabilities = list(Float64Array, otherLogs + t * others * 8, others);
+        return {
+          id,
+          m: list(Float32Array, m + t * layers * 4, layers),
+          logProbability: list(Float64Array, logs + t * 8, 1)[0],
+          others: list(BigInt64Array, otherIds + t * others * 8, others).map((other, i) => ({
+            id: other,
+            logProbability: logProbabilities[i],
+          })),
+        };
+      });
     } finally {
       engine.vcdeploy_free(start);
       engine.vcdeploy_free(request);
