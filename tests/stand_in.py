@@ -20,8 +20,10 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from vcdeploy.format import reader
+from vcdeploy.format.checksum import seal
 from vcdeploy.gpu import plugin_files
 from vcdeploy.spec import UNITS
 
@@ -427,7 +429,20 @@ def _network(content: bytes) -> Any:
 
     vocab = reader.read_vocabulary(properties, config, "the plan")
     settings = {name: config[name] for name in ("unit", "sharpness", "epsilon", "precision")}
-    return NativeModel(reader.read(content).weights, vocab, **settings)
+    model = seal(unpack(onnx.load_model_from_string(content)))
+    return NativeModel(reader.read(model.SerializeToString()).weights, vocab, **settings)
+
+
+def unpack(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Restore U and V of a plugin graph, in place, as an exported file has them."""
+    D = model.graph.input[1].type.tensor_type.shape.dim[2].dim_value  # of the state
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) == 5:
+            blocks, panels, gates, rows, columns = tensor.dims
+            packed = numpy_helper.to_array(tensor).transpose(2, 1, 3, 0, 4)
+            matrix = packed.reshape(gates, panels * rows, blocks * columns)[:, :D, :D]
+            tensor.CopyFrom(numpy_helper.from_array(matrix.reshape(gates * D, D), tensor.name))
+    return model
 
 
 class IExecutionContext:

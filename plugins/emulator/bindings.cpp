@@ -12,18 +12,39 @@
 #include "emulator.h"
 #include "shared_memory.cuh"
 
+namespace vcdeploy {
+namespace {
+
+// A float in column blocks of 8, as half weights are packed: then both are summed in the same order.
+struct FloatByEight {
+    float value;
+};
+
+template <class Real>
+Real widened(FloatByEight number) {
+    return number.value;
+}
+
+}  // namespace
+
+template <>
+constexpr int columns_of<FloatByEight> = 8;
+
+}  // namespace vcdeploy
+
 namespace {
 
 using namespace vcdeploy;
 
 struct Options {
-    int threads, members, teams, alone, wide, on_chip, scope, barrier;
+    int threads, members, teams, alone, tile, on_chip, scope, barrier;
     std::uint64_t seed;
 };
 
 template <class Unit, class Weight, class Activation, class Real>
 std::set<emulator::Place> emulate(const std::string& path, const int* sizes, const double* settings,
-                                  void* const* tensors, const Options& options, std::size_t* weight_bytes) {
+                                  void* const* tensors, const Options& options, std::size_t* weight_bytes,
+                                  emulator::Counts* work) {
     const auto in = [&](int k) { return static_cast<const Activation*>(tensors[k]); };
     const auto out = [&](int k) { return static_cast<Activation*>(tensors[8 + k]); };
     Call<Weight, Activation, Real> call{};
@@ -33,15 +54,20 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
     call.T = sizes[0], call.B = sizes[1], call.D = sizes[2];
     call.sharpness = Real(settings[0]), call.epsilon = Real(settings[1]);
     call.reach = Real(std::log((1 - settings[1]) / settings[1]) / settings[0]);
-    constexpr int columns = 16 / sizeof(Weight);
-    call.vector = options.wide && call.D % columns == 0 ? columns : 1;
+    call.slices = slices_of(call.D);
+    call.tile = tile_of<Unit>(call.D, chunk_of(path == "block"     ? Path::block
+                                               : path == "cluster" ? Path::cluster
+                                                                   : Path::grid));
+    if (options.tile > 0) call.tile = std::min(call.tile, options.tile);
     call.members = options.members, call.alone = std::min(options.alone, call.D);
 
     const emulator::Place without{emulator::Scope(options.scope), options.barrier};
     emulator::Launch launch{};
     launch.threads = options.threads, launch.seed = options.seed;
     launch.without = options.barrier < 0 ? nullptr : &without;
-    const std::size_t T = call.T, B = call.B, D = call.D, weights = Unit::gates * D * D;
+    launch.work = work;
+    const std::size_t T = call.T, B = call.B, D = call.D;
+    const std::size_t weights = packed_place<Weight>(call.D, Unit::gates, padded(call.D) / columns_of<Weight>, 0);
     const std::size_t counts[] = {T * B * D, B * D, weights, weights, D, D, 1, B * D, T * B * D, B * D, T * B, B * D};
     for (int k = 0; k < 12; ++k)
         if (const auto* from = static_cast<const char*>(tensors[k]))
@@ -80,7 +106,7 @@ std::set<emulator::Place> emulate(const std::string& path, const int* sizes, con
 }
 
 template <class Weight, class Activation, class Real, class... Rest>
-std::set<emulator::Place> of_unit(const std::string& unit, Rest&... rest) {
+std::set<emulator::Place> of_unit(const std::string& unit, Rest&&... rest) {
     for (int i = 0; i < kVariableCount; ++i)
         if (unit == kUnits[i].name)
             return with_unit(kUnits[i].unit,
@@ -96,27 +122,35 @@ Unit with_gates(int gates) {
 
 }  // namespace
 
-// unit: its name in plugins/common/spec.h; path: block, cluster, grid; types: f32, half-weights, half, f64.
+// unit: its name in plugins/common/spec.h; path: block, cluster, grid; types: f32, half-weights,
+// half, f64, f32-by-8.
 // sizes: T, B, D; settings: sharpness, epsilon; tensors: X, H0, U, V, u, v, b, C0, Y, H, M, C.
-// Output: passed, scope * 100 + name of each barrier passed, at most `room` of them; weight_bytes, the bytes of U and V
-// each block read. Returns the number of barriers, or -1 with a message of at most `length` bytes.
+// Output: passed, scope * 100 + name of each barrier passed, at most `room` of them; added to weight_bytes, the bytes of
+// U and V each block read, and to work, counts of emulator::Work, either may be null. Returns the number of barriers, or
+// -1 with a message of at most `length` bytes.
 extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* types, const int* sizes,
                                 const double* settings, void* const* tensors, const int* launch,
                                 unsigned long long seed, int* passed, int room, std::size_t* weight_bytes,
-                                char* message, int length) {
+                                unsigned long long* work, char* message, int length) {
     try {
         const Options options{launch[0], launch[1], launch[2], launch[3], launch[4],
                               launch[5], launch[6], launch[7], seed};
         const std::string way = path, type = types;
         std::set<emulator::Place> places;
+        emulator::Counts counts{};
         if (type == "f32")
-            places = of_unit<float, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes);
+            places = of_unit<float, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes, &counts);
         else if (type == "half-weights")
-            places = of_unit<Half, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes);
+            places = of_unit<Half, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes, &counts);
+        else if (type == "f32-by-8")
+            places = of_unit<FloatByEight, float, float>(unit, way, sizes, settings, tensors, options, weight_bytes,
+                                                         &counts);
         else if (type == "half")
-            places = of_unit<Half, Half, float>(unit, way, sizes, settings, tensors, options, weight_bytes);
+            places = of_unit<Half, Half, float>(unit, way, sizes, settings, tensors, options, weight_bytes, &counts);
         else
-            places = of_unit<double, double, double>(unit, way, sizes, settings, tensors, options, weight_bytes);
+            places =
+                of_unit<double, double, double>(unit, way, sizes, settings, tensors, options, weight_bytes, &counts);
+        for (std::size_t kind = 0; work != nullptr && kind < counts.size(); ++kind) work[kind] += counts[kind];
         int count = 0;
         for (const auto& [scope, name] : places)
             if (count < room) passed[count++] = int(scope) * 100 + name;

@@ -50,34 +50,63 @@ T shuffle_xor(T value, int lanes) {
     return value;
 }
 
+using emulator::did;
+using emulator::Work;
+
+template <class Pack>
+Pack load(const Pack* from) {
+    for (std::size_t bytes = 0; bytes < sizeof(Pack); bytes += 16) did(Work::load);  // a lane loads 16 bytes at most
+    return *from;
+}
+template <class T>
+void store(T* to, T value) {
+    did(Work::store);
+    *to = value;
+}
+
 template <class Pack>
 Pack read_constant(const Pack* from) {
+    did(Work::global_load);
     emulator::touch(from, sizeof(Pack));
     return *from;
 }
 template <class T>
+void write_shared_by_grid(T* to, T value) {
+    did(Work::global_store);
+    emulator::touch(to, sizeof(T));
+    *to = value;
+}
+template <class T>
 T read_shared_by_grid(const T* from) {
+    did(Work::global_load);
     emulator::touch(from, sizeof(T));
     return *from;
 }
 
 template <class Real>
 Real sum(Real a, Real b) {
+    did(Work::sum);
     return a + b;
 }
 template <class Real>
 Real product(Real a, Real b) {
+    did(Work::sum);
     return a * b;
 }
-inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
-inline double multiply_add(double a, double b, double c) { return std::fma(a, b, c); }
+template <class Real>
+Real multiply_add(Real a, Real b, Real c) {
+    did(Work::multiply_add);
+    return std::fma(a, b, c);
+}
 
 template <class Real>
 Real exponential(Real x) {
+    did(Work::function);
     return std::exp(x);
 }
 template <class Real>
 Real hyperbolic_tangent(Real x) {
+    did(Work::function);
     return std::tanh(x);
 }
 template <class Real>
@@ -91,6 +120,7 @@ Real widened(Number value) {
 }
 template <class Real, class Number>
 void narrow(Real value, Number* to) {
+    did(Work::global_store);
     emulator::touch(to, sizeof(Number));
     *to = static_cast<Number>(value);
 }

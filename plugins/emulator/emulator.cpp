@@ -31,6 +31,7 @@ struct Thread {
     Place place{};  // the barrier it waits at
     int lanes = 0;  // the lane mask of its shuffle
     std::uint64_t given = 0, taken = 0;
+    Counts work{};
 };
 
 struct Block {
@@ -173,6 +174,15 @@ std::set<Place> run(const Launch& launch, const std::function<void()>& kernel) {
         shuffle_order(firsts);
         for (int first : firsts) run_together(first, first + launch.cluster);
     }
+    if (launch.work != nullptr)
+        for (const Block& block : here.blocks)
+            for (int first = 0; first < launch.threads; first += kLanes)
+                for (std::size_t kind = 0; kind < launch.work->size(); ++kind) {
+                    std::uint64_t most = 0;
+                    for (int lane = 0; lane < kLanes; ++lane)
+                        most = std::max(most, block.threads[first + lane].work[kind]);
+                    (*launch.work)[kind] += most;
+                }
     for (const Block& block : here.blocks) {
         const char* past = block.shared.get() + launch.shared_bytes;
         if (std::any_of(past, past + kGuard, [](char byte) { return byte != kUnwritten; }))
@@ -202,6 +212,7 @@ void barrier(Scope scope, int name) {
     const Place place{scope, name};
     if (machine->launch.without != nullptr && *machine->launch.without == place) return;
     Thread* self = machine->running;
+    did(Work(int(Work::block_barrier) + int(scope)));
     self->place = place;
     self->state = State::waiting;
     self->fiber.give_way();
@@ -223,8 +234,11 @@ void touch(const void* from, std::size_t bytes) {
     if (last->touched != nullptr) last->touched[block()] += bytes;
 }
 
+void did(Work what) { ++machine->running->work[std::size_t(what)]; }
+
 std::uint64_t shuffle_xor(std::uint64_t value, int lanes) {
     Thread* self = machine->running;
+    did(Work::shuffle);
     self->given = value;
     self->lanes = lanes;
     self->state = State::shuffling;

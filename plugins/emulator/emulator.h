@@ -11,6 +11,7 @@
 // or the shared memory. Does not detect: effects of a GPU's weak memory ordering, bank conflicts, occupancy, speed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,26 @@ struct Memory {
     std::size_t* touched = nullptr;  // [blocks]
 };
 
+// What is counted. Not counted: addresses, comparisons, conversions, and the plain arithmetic around exp and tanh.
+enum class Work {
+    global_load,  // from global memory, of any width
+    global_store,
+    load,  // from the block's own memory, of any width
+    store,
+    multiply_add,
+    sum,       // additions and products, each rounded
+    function,  // exp, tanh
+    shuffle,
+    block_barrier,  // in the order of Scope
+    cluster_barrier,
+    grid_barrier,
+    count
+};
+
+// Instructions of warps: of each kind the most that any lane executed, summed over the warps of all blocks. These are
+// the instructions issued if lanes of a warp only differ in that some are idle.
+using Counts = std::array<std::uint64_t, std::size_t(Work::count)>;
+
 struct Launch {
     int blocks;
     int threads;  // per block, a multiple of 32
@@ -41,6 +62,7 @@ struct Launch {
     std::uint64_t seed = 0;
     const Place* without = nullptr;  // a barrier to leave out, or null
     std::vector<Memory> memory{};
+    Counts* work = nullptr;  // output, added to; or null
 };
 
 // The kernel did something that would hang or be undefined on a GPU.
@@ -61,6 +83,7 @@ char* shared_memory();
 void* in_block_of_cluster(void* mine, int rank);
 void barrier(Scope scope, int name);
 void touch(const void* from, std::size_t bytes);  // records an access to global memory
+void did(Work what);                              // counts an instruction of the current thread
 std::uint64_t shuffle_xor(std::uint64_t value, int lanes);
 
 }  // namespace vcdeploy::emulator

@@ -31,7 +31,7 @@ Capability& as(IPluginV3& plugin, PluginCapabilityType type) {
 }  // namespace
 
 // unit: 0, 1, 2 for VCRNN, VCGRU, VCLSTM. most: maximum T, B of the profile, for the workspace. tensors: the op's
-// inputs, then its outputs; ranks, dims [.][3]: their shapes; half: 1 for float16, 0 for float32. Returns 0, or -1 with
+// inputs, then its outputs; ranks, dims [.][5]: their shapes; half: 1 for float16, 0 for float32. Returns 0, or -1 with
 // a message; the plugin logs to stderr.
 extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most, int inputs, int outputs,
                                 void* const* tensors, const int* ranks, const long long* dims, const int* half,
@@ -57,7 +57,7 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
             desc.format = TensorFormat::kLINEAR;
             desc.dims.nbDims = ranks[k];
             long long size = half[k] ? 2 : 4;
-            for (int axis = 0; axis < ranks[k]; ++axis) size *= desc.dims.d[axis] = dims[k * 3 + axis];
+            for (int axis = 0; axis < ranks[k]; ++axis) size *= desc.dims.d[axis] = dims[k * 5 + axis];
             now.push_back(desc);
             all[k].min = all[k].opt = all[k].max = desc.dims;
             if (k == 0) all[k].max.d[0] = most[0], all[k].max.d[1] = most[1];

@@ -1,17 +1,12 @@
-// Device arithmetic: warp sums, sums in twice the precision, activations, and rows of weights times vectors.
+// Device arithmetic: sums in twice the precision, activations, and rows of weights times vectors.
 #pragma once
 
+#include "call.h"
 #include "device.cuh"
 
 namespace vcdeploy {
 
 constexpr int kWarp = 32;
-
-template <class Real>
-VCDEPLOY_DEVICE Real over_lanes(Real value) {
-    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) value += shuffle_xor(value, lanes);
-    return value;  // bitwise equal in every lane, since addition is commutative
-}
 
 // A compensated sum, high + low. high is the plain sum; low collects the rounding errors of the additions, so that the
 // result is as accurate as in twice the precision, without the slow double arithmetic of most GPUs.
@@ -32,20 +27,24 @@ struct DoubledSum {
         low = sum(low, multiply_add(a, b, -rounded));
     }
 
+    // Symmetric: both orders give the same bits.
     VCDEPLOY_DEVICE void add(const DoubledSum& other) {
+        const Real apart = sum(low, other.low);
+        low = 0;
         add(other.high);
-        low = sum(low, other.low);
+        low = sum(low, apart);
     }
 
     // On overflow low is NaN (infinity - infinity) and high is correct.
     VCDEPLOY_DEVICE Real total() const { return is_finite(high) ? sum(high, low) : high; }
 };
 
+// Sums groups of `lanes` lanes, a power of two, as a tree: the same bits in every lane of a group.
 template <class Real>
-VCDEPLOY_DEVICE DoubledSum<Real> over_lanes(DoubledSum<Real> value) {
-    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
-        value.add(DoubledSum<Real>{shuffle_xor(value.high, lanes), shuffle_xor(value.low, lanes)});
-    return value;  // in lane 0; other lanes may differ in the last bits of low
+VCDEPLOY_DEVICE DoubledSum<Real> over_lanes(DoubledSum<Real> value, int lanes) {
+    for (int apart = 1; apart < lanes; apart *= 2)
+        value.add(DoubledSum<Real>{shuffle_xor(value.high, apart), shuffle_xor(value.low, apart)});
+    return value;
 }
 
 template <class Real>
@@ -64,56 +63,61 @@ struct alignas(sizeof(Number) * Count < 16 ? sizeof(Number) * Count : 16) Pack {
     Number at[Count];
 };
 
-// Adds this lane's part of row i of U times `state` and of V times `input`, for gates 0, 1, …:
-//     sums[g] += U[g * D + i, :extent] · state  for g < OfState,  V[g * D + i, :extent] · input  for g < OfInput
-// extent is D or a multiple of Columns; D is a multiple of Columns.
-template <int OfState, int OfInput, int Columns, class Weight, class Real>
-VCDEPLOY_DEVICE void multiply_packs(const Weight* U, const Weight* V, int D, int i, const Real* state,
-                                    const Real* input, int extent, Real* sums) {
-    using Weights = Pack<Weight, Columns>;
-    using Numbers = Pack<Real, Columns>;
-    const std::size_t gate = std::size_t(D) * D, row = std::size_t(i) * D;
-    [[maybe_unused]] constexpr int at_once =
-        Columns > 1 && OfState + OfInput > 2 ? 1 : 2;  // enough loads in flight without spilling registers
-#pragma unroll at_once
-    for (int j = thread() % kWarp * Columns; j < extent; j += kWarp * Columns) {
-        Weights of_state[OfState], of_input[OfInput > 0 ? OfInput : 1];
+// Adds one slice's part of a row of U times `state` and of V times `input`: column blocks slice, slice + slices, …
+//     sums[g] += U[First + g, row, …] · state  for g < OfState,  V[g, row, …] · input  for g < OfInput
+// U and V are packed (packed_place in call.h); extent is a multiple of kPanel. Lanes with neighbouring rows read
+// neighbouring 16 bytes of weights, and lanes of a slice read the same 16 bytes of a vector. With fewer than 8 matrices,
+// the weights of the next column block are loaded before those of this one are used.
+template <int Gates, int First, int OfState, int OfInput, class Weight, class Real>
+VCDEPLOY_DEVICE void multiply(const Weight* U, const Weight* V, int D, int row, int slice, int slices,
+                              const Real* state, const Real* input, int extent, Real* sums) {
+    constexpr int columns = columns_of<Weight>, step = kPanel * columns;  // from one gate's rows to the next
+    using Weights = Pack<Weight, columns>;
+    using Numbers = Pack<Real, columns>;
+    const int end = extent / columns;
+    if (slice >= end) return;
+    std::size_t at = packed_place<Weight>(D, Gates, slice, row);
+    const std::size_t stride = packed_place<Weight>(D, Gates, slices, 0);
+    constexpr int matrices = OfState + OfInput;
+    constexpr bool ahead =
+        matrices < 8;  // eight loads of 16 bytes are enough in flight, and more would spill registers
+    Weights now[matrices], next[ahead ? matrices : 1];
+    const auto fetch = [&](Weights* to) {
 #pragma unroll
         for (int g = 0; g < OfState; ++g)
-            of_state[g] = read_constant(reinterpret_cast<const Weights*>(U + g * gate + row + j));
+            to[g] = read_constant(reinterpret_cast<const Weights*>(U + at + (First + g) * step));
 #pragma unroll
         for (int g = 0; g < OfInput; ++g)
-            of_input[g] = read_constant(reinterpret_cast<const Weights*>(V + g * gate + row + j));
-        const Numbers hs = *reinterpret_cast<const Numbers*>(state + j);
+            to[OfState + g] = read_constant(reinterpret_cast<const Weights*>(V + at + g * step));
+        at += stride;
+    };
+    fetch(now);
+    for (int c = slice;;) {
+        const bool more = c + slices < end;
+        if constexpr (ahead)
+            if (more) fetch(next);
+        const Numbers hs = load(reinterpret_cast<const Numbers*>(state + c * columns));
 #pragma unroll
         for (int g = 0; g < OfState; ++g)
 #pragma unroll
-            for (int k = 0; k < Columns; ++k)
-                sums[g] = multiply_add(widened<Real>(of_state[g].at[k]), hs.at[k], sums[g]);
+            for (int k = 0; k < columns; ++k) sums[g] = multiply_add(widened<Real>(now[g].at[k]), hs.at[k], sums[g]);
         if constexpr (OfInput > 0) {
-            const Numbers xs = *reinterpret_cast<const Numbers*>(input + j);
+            const Numbers xs = load(reinterpret_cast<const Numbers*>(input + c * columns));
 #pragma unroll
             for (int g = 0; g < OfInput; ++g)
 #pragma unroll
-                for (int k = 0; k < Columns; ++k)
-                    sums[g] = multiply_add(widened<Real>(of_input[g].at[k]), xs.at[k], sums[g]);
+                for (int k = 0; k < columns; ++k)
+                    sums[g] = multiply_add(widened<Real>(now[OfState + g].at[k]), xs.at[k], sums[g]);
         }
+        if (!more) return;
+        if constexpr (ahead) {
+#pragma unroll
+            for (int g = 0; g < matrices; ++g) now[g] = next[g];
+        } else {
+            fetch(now);
+        }
+        c += slices;
     }
-}
-
-// The same, summed over the lanes of the warp: sets sums[g] in every lane, for g < max(OfState, OfInput).
-template <int OfState, int OfInput, class Weight, class Real>
-VCDEPLOY_DEVICE void multiply(const Weight* U, const Weight* V, int D, int vector, int i, const Real* state,
-                              const Real* input, int extent, Real* sums) {
-    constexpr int gates = OfState > OfInput ? OfState : OfInput;
-#pragma unroll
-    for (int g = 0; g < gates; ++g) sums[g] = 0;
-    if (vector > 1)
-        multiply_packs<OfState, OfInput, 16 / sizeof(Weight)>(U, V, D, i, state, input, extent, sums);
-    else
-        multiply_packs<OfState, OfInput, 1>(U, V, D, i, state, input, extent, sums);
-#pragma unroll
-    for (int g = 0; g < gates; ++g) sums[g] = over_lanes(sums[g]);
 }
 
 }  // namespace vcdeploy

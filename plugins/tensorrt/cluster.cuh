@@ -22,6 +22,7 @@ constexpr int kClusterBlocks = 8;  // the largest cluster size that all such GPU
 template <class Real>
 struct Cluster {
     static constexpr bool may_be_alone = false;
+    static constexpr int chunk = 4;
     Real* of_reset;
     Real* exchange;  // fresh(0), fresh(1), each padded(D)
     int size, blocks;
@@ -31,11 +32,10 @@ struct Cluster {
     VCDEPLOY_DEVICE int members() const { return blocks; }
     VCDEPLOY_DEVICE Real* reset() const { return of_reset; }
     VCDEPLOY_DEVICE Real* fresh(int turn) const { return exchange + turn * size; }
-    VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {  // one lane per block
-        const int lane = thread() % kWarp;
-        if (lane < blocks) in_block_of_cluster(vector, lane)[i] = value;
+    VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {
+        for (int rank = 0; rank < blocks; ++rank) store(in_block_of_cluster(vector, rank) + i, value);
     }
-    VCDEPLOY_DEVICE Real read(const Real* from) const { return *from; }
+    VCDEPLOY_DEVICE Real read(const Real* from) const { return load(from); }
     template <Barrier name>
     VCDEPLOY_DEVICE void barrier() const {
         cluster_barrier<name>();
@@ -43,10 +43,11 @@ struct Cluster {
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int, Real*) const { return vector; }
 };
 
-// Shared memory per block in numbers: partials, room, exchanged vectors and cell.
+// Shared memory per block in numbers: shared_numbers, room, exchanged vectors and cell.
 template <class Unit>
 constexpr std::size_t cluster_numbers(int D) {
-    return 2 * kMostWarps + std::size_t(Room<Unit, float>::vectors + 2 + Unit::has_cell) * padded(D);
+    return shared_numbers<Unit, Cluster<float>>(D) +
+           std::size_t(Room<Unit, float>::vectors + 2 + Unit::has_cell) * padded(D);
 }
 
 // Launched with B clusters of call.members blocks.
@@ -54,13 +55,13 @@ template <class Unit, class Weight, class Activation, class Real>
 VCDEPLOY_KERNEL void VCDEPLOY_THREADS cluster_kernel(Call<Weight, Activation, Real> call) {
 #if VCDEPLOY_CLUSTERS
     const int size = padded(call.D);
-    Real* const partials = reinterpret_cast<Real*>(shared_memory());
-    Real* const memory = partials + 2 * kMostWarps;
+    Real* const shared = reinterpret_cast<Real*>(shared_memory());
+    Real* const memory = shared + shared_numbers<Unit, Cluster<Real>>(call.D);
     Real* const exchange = memory + Room<Unit, Real>::vectors * size;
     const Room<Unit, Real> room(memory, call.D);
     const Cluster<Real> team{room.reset, exchange, size, call.members};
     cluster_barrier<Barrier::started>();
-    Sequence<Unit, Cluster<Real>, Weight, Activation, Real>(call, team, block() / call.members, partials, memory,
+    Sequence<Unit, Cluster<Real>, Weight, Activation, Real>(call, team, block() / call.members, shared, memory,
                                                             exchange + 2 * size)
         .run();
 #else

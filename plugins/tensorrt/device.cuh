@@ -11,6 +11,8 @@ enum class Barrier {
     started,   // all blocks of the cluster are running: their shared memory may be written
     partials,  // every warp has stored its part of the scheduler's sum
     masked,    // hbar and xbar are complete
+    sums,      // the partial sums of a tile are complete
+    tile,      // they have been added: the next tile may replace them
     reset,     // r ⊙ hbar of all rows is complete (VCGRU)
     gathered,  // r ⊙ hbar is in this block's own memory (grid)
     fresh,     // the new h of all rows is complete
@@ -100,6 +102,16 @@ struct BitsOf<2> {
     using Type = unsigned short;
 };
 
+// The block's own memory: shared or, off chip, in the workspace.
+template <class Pack>
+VCDEPLOY_DEVICE Pack load(const Pack* from) {
+    return *from;
+}
+template <class T>
+VCDEPLOY_DEVICE void store(T* to, T value) {
+    *to = value;
+}
+
 // Reads memory that nothing writes while the kernel runs.
 template <class Pack>
 VCDEPLOY_DEVICE Pack read_constant(const Pack* from) {
@@ -112,6 +124,10 @@ VCDEPLOY_DEVICE Pack read_constant(const Pack* from) {
 // Reads memory that other blocks write: bypasses the L1 cache, which may hold an old value.
 VCDEPLOY_DEVICE float read_shared_by_grid(const float* from) { return __ldcg(from); }
 VCDEPLOY_DEVICE int read_shared_by_grid(const int* from) { return __ldcg(from); }
+template <class T>
+VCDEPLOY_DEVICE void write_shared_by_grid(T* to, T value) {
+    *to = value;
+}
 
 // Sum and product, each rounded separately: the compiler does not fuse them with other operations.
 VCDEPLOY_DEVICE float sum(float a, float b) { return __fadd_rn(a, b); }

@@ -13,8 +13,8 @@
 //     | VCGRU-1024  | 4.15 MB           | 0.6 or 2.7 + 3.0 | 0.5 or 13.8 + 3.0 | 0.2 or 1.2 + 3.0 |
 //     | VCLSTM-1024 | 5.54 MB           | 0.8 or 3.6 + 1.5 | 0.7 or 18.5 + 1.5 | 0.3 or 1.7 + 1.5 |
 //
-// Half weights halve the first two numbers. Not included, in any path: the scheduler (u·h and v·x in every block), two
-// barriers within the block, and the latency of the row each warp reads; together about 1 microsecond (estimate).
+// Half weights halve the first two numbers. Not included, in any path: the scheduler (u·h and v·x in every block), the
+// barriers within the block, the sum of the slices, and the latency of everything.
 #pragma once
 
 #include "sequence.cuh"
@@ -26,6 +26,7 @@ namespace vcdeploy {
 template <class Real>
 struct Grid {
     static constexpr bool may_be_alone = true;
+    static constexpr int chunk = 4;
     static constexpr int vectors = 4;
     Real* exchange;
     int size, place, blocks;
@@ -42,7 +43,10 @@ struct Grid {
     VCDEPLOY_DEVICE Real* cell() const { return exchange + 3 * size; }
     VCDEPLOY_DEVICE int* progress() const { return reinterpret_cast<int*>(exchange + vectors * size); }
     VCDEPLOY_DEVICE void put(Real* vector, int i, Real value) const {
-        if (thread() % kWarp == 0) vector[i] = value;
+        if (in_place())
+            store(vector + i, value);
+        else
+            write_shared_by_grid(vector + i, value);
     }
     VCDEPLOY_DEVICE Real read(const Real* from) const { return read_shared_by_grid(from); }
     template <Barrier name>
@@ -54,7 +58,7 @@ struct Grid {
     }
     VCDEPLOY_DEVICE const Real* gathered(const Real* vector, int count, Real* own) const {
         if (!in_place()) {
-            for (int j = thread(); j < count; j += threads()) own[j] = read(vector + j);
+            for (int j = thread(); j < count; j += threads()) store(own + j, read(vector + j));
             block_barrier<Barrier::gathered>();
         }
         return own;
@@ -63,10 +67,10 @@ struct Grid {
     static constexpr std::size_t numbers_a_sequence(int D) { return std::size_t(vectors) * padded(D) + 8; }
 };
 
-// Shared memory in numbers: partials and, on chip, the room.
+// Shared memory in numbers: shared_numbers and, on chip, the room.
 template <class Unit>
 constexpr std::size_t grid_numbers(int D, bool on_chip) {
-    return 2 * kMostWarps + (on_chip ? std::size_t(Room<Unit, float>::vectors) * padded(D) : 0);
+    return shared_numbers<Unit, Grid<float>>(D) + (on_chip ? std::size_t(Room<Unit, float>::vectors) * padded(D) : 0);
 }
 
 // Workspace in numbers: exchanged vectors and, off chip, the rooms of `rooms` blocks.
@@ -79,8 +83,8 @@ constexpr std::size_t grid_workspace_numbers(int D, int B, int rooms) {
 template <class Unit, class Weight, class Activation, class Real>
 VCDEPLOY_KERNEL void VCDEPLOY_THREADS grid_kernel(Call<Weight, Activation, Real> call) {
     const int size = padded(call.D), teams = blocks() / call.members;
-    Real* const partials = reinterpret_cast<Real*>(shared_memory());
-    Real* memory = partials + 2 * kMostWarps;
+    Real* const shared = reinterpret_cast<Real*>(shared_memory());
+    Real* memory = shared + shared_numbers<Unit, Grid<Real>>(call.D);
     if (!call.on_chip)
         memory = call.workspace + call.B * Grid<Real>::numbers_a_sequence(call.D) +
                  std::size_t(block()) * Room<Unit, Real>::vectors * size;
@@ -90,7 +94,7 @@ VCDEPLOY_KERNEL void VCDEPLOY_THREADS grid_kernel(Call<Weight, Activation, Real>
         if (b < call.B) {
             Real* const exchange = call.workspace + b * Grid<Real>::numbers_a_sequence(call.D);
             const Grid<Real> team{exchange, size, block() % call.members, call.members};
-            Sequence<Unit, Grid<Real>, Weight, Activation, Real>(call, team, b, partials, memory, team.cell()).run();
+            Sequence<Unit, Grid<Real>, Weight, Activation, Real>(call, team, b, shared, memory, team.cell()).run();
         } else {  // no sequence left: take part in the other teams' barriers
             for (int t = 0; t < call.T; ++t) {
                 if constexpr (Unit::resets) grid_barrier<Barrier::reset>();

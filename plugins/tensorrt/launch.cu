@@ -89,9 +89,9 @@ struct Kernels {
         call.T = sizes.T, call.B = sizes.B, call.D = sizes.D;
         call.sharpness = sharpness, call.epsilon = epsilon;
         call.reach = float(std::log((1 - double(epsilon)) / epsilon) / sharpness);
-        constexpr int columns = 16 / sizeof(Weight);
-        const auto place = reinterpret_cast<std::uintptr_t>(call.U) | reinterpret_cast<std::uintptr_t>(call.V);
-        call.vector = sizes.D % columns == 0 && place % 16 == 0 ? columns : 1;
+        if ((reinterpret_cast<std::uintptr_t>(call.U) | reinterpret_cast<std::uintptr_t>(call.V)) % 16 != 0)
+            throw std::invalid_argument("U and V must start at a multiple of 16 bytes");
+        call.slices = slices_of(sizes.D), call.tile = tile_of<Kind>(sizes.D, chunk_of(plan.path));
         call.members = plan.members, call.alone = plan.alone, call.on_chip = plan.on_chip;
         call.workspace = static_cast<float*>(workspace);
 

@@ -25,8 +25,9 @@ std::size_t workspace_bytes(Unit unit, int B, int D);
 // std::invalid_argument if `wanted` can't run, std::runtime_error with CUDA's message.
 Plan prepared(Unit unit, Types types, int B, int D, Path wanted);
 
-// Launches a prepared plan. Does not allocate, synchronize or read back, so that a CUDA graph can capture it. B and D
-// must be the plan's. T or B may be 0: then only the states are copied.
+// Launches a prepared plan. U and V are packed (call.h). Does not allocate, synchronize or read back, so that a CUDA graph can capture it. B and D
+// must be the plan's. T or B may be 0: then only the states are copied. Throws std::invalid_argument if U or V is not
+// aligned to 16 bytes.
 cudaError_t launch(Unit unit, Types types, const Plan& plan, Sizes sizes, float sharpness, float epsilon,
                    const Tensors& tensors, void* workspace, cudaStream_t stream);
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "call.h"
 #include "log.h"
 
 namespace vcdeploy {
@@ -101,22 +102,25 @@ Types UnitPlugin::types_of(const TypeOf& type_of) const {
 }
 
 template <class DimsOf>
-Sizes UnitPlugin::sizes_of(const DimsOf& dims_of) const {
+Sizes UnitPlugin::sizes_of(Types types, const DimsOf& dims_of) const {
     const Dims X = dims_of(0);
     if (X.nbDims != 3) throw std::invalid_argument("X must have the shape [T, B, D], not " + text(X));
-    const int64_t T = X.d[0], B = X.d[1], D = X.d[2], rows = gates_of(unit_) * D;
+    const int64_t T = X.d[0], B = X.d[1], D = X.d[2], columns = types == Types::f32 ? 4 : 8;
     if (T < 0 || T > (1 << 30) || B < 0 || B > kMostSequences || D < 1 || D > kMostDimensions)
         throw std::invalid_argument("X must have the shape [T, B, D] with T up to 2^30, B up to " +
                                     std::to_string(kMostSequences) + " and D from 1 to " +
                                     std::to_string(kMostDimensions) + ", not " + text(X));
-    const Dims wanted[] = {X, {2, {B, D}}, {2, {rows, D}}, {2, {rows, D}}, {1, {D}}, {1, {D}}, {1, {1}}, {2, {B, D}}};
+    const int64_t size = padded(int(D));
+    const Dims packed{5, {size / columns, size / kPanel, gates_of(unit_), kPanel, columns}};
+    const Dims wanted[] = {X, {2, {B, D}}, packed, packed, {1, {D}}, {1, {D}}, {1, {1}}, {2, {B, D}}};
     for (int k = 1; k < inputs(); ++k) {
         const Dims dims = dims_of(k);
         bool same = dims.nbDims == wanted[k].nbDims;
         for (int i = 0; same && i < dims.nbDims; ++i) same = dims.d[i] == wanted[k].d[i];
         if (!same)
             throw std::invalid_argument(std::string(kInputs[k]) + " must have the shape " + text(wanted[k]) +
-                                        " where X is " + text(X) + ", not " + text(dims));
+                                        " where X is " + text(X) + ", not " + text(dims) +
+                                        (is_weight(k) ? "; export the model again with this version" : ""));
     }
     return {int(T), int(B), int(D)};
 }
@@ -125,8 +129,7 @@ int32_t UnitPlugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t i
                                     int32_t outputs) noexcept {
     return guarded(unit_, [&] {
         expect_counts(inputs, outputs);
-        types_of([&](int k) { return in[k].desc.type; });
-        sizes_of([&](int k) { return largest(in, k); });
+        sizes_of(types_of([&](int k) { return in[k].desc.type; }), [&](int k) { return largest(in, k); });
         return 0;
     });
 }
@@ -146,7 +149,7 @@ int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const D
     return guarded(unit_, [&] {
         expect_counts(inputs, outputs);
         if (shapes != 0) throw std::invalid_argument("takes no shape tensors");
-        constexpr int ranks[] = {3, 2, 2, 2, 1, 1, 1, 2};
+        constexpr int ranks[] = {3, 2, 5, 5, 1, 1, 1, 2};
         for (int k = 0; k < inputs; ++k)
             if (in[k].nbDims != ranks[k])
                 throw std::invalid_argument(std::string(kInputs[k]) + " must have " + std::to_string(ranks[k]) +
@@ -160,11 +163,22 @@ int32_t UnitPlugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const D
                     std::string(kInputs[k]) + " must have " + std::to_string(wanted->getConstantValue()) +
                     " along axis " + std::to_string(axis) + ", not " + std::to_string(given->getConstantValue()));
         };
-        const IDimensionExpr* rows =
-            builder.operation(DimensionOperation::kPROD, *builder.constant(gates_of(unit_)), *D);
+        // A failed operation returns null.
+        const auto known = [](const IDimensionExpr* made) {
+            if (made == nullptr) throw std::runtime_error("TensorRT could not compute a shape");
+            return made;
+        };
+        const IDimensionExpr* panel = known(builder.constant(kPanel));
+        const IDimensionExpr* panels = known(builder.operation(DimensionOperation::kCEIL_DIV, *D, *panel));
         for (int k = 1; k < inputs; ++k) {
-            expect(k, ranks[k] - 1, k == 6 ? builder.constant(1) : D);
-            if (ranks[k] == 2) expect(k, 0, is_weight(k) ? rows : B);
+            if (is_weight(k)) {  // the type is not known here, and so not axes 0 and 4
+                expect(k, 1, panels);
+                expect(k, 2, known(builder.constant(gates_of(unit_))));
+                expect(k, 3, panel);
+                continue;
+            }
+            expect(k, ranks[k] - 1, k == 6 ? known(builder.constant(1)) : D);
+            if (ranks[k] == 2) expect(k, 0, B);
         }
         out[0] = in[0];
         out[1].nbDims = 2, out[1].d[0] = B, out[1].d[1] = D;
@@ -196,7 +210,8 @@ size_t UnitPlugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t i
     size_t bytes = 0;
     guarded(unit_, [&] {
         expect_counts(inputs, outputs);
-        const Sizes most = sizes_of([&](int k) { return largest(in, k); });
+        const Sizes most =
+            sizes_of(types_of([&](int k) { return in[k].desc.type; }), [&](int k) { return largest(in, k); });
         bytes = workspace_bytes(unit_, most.B, most.D);
         return 0;
     });
@@ -217,7 +232,8 @@ int32_t UnitPlugin::onShapeChange(const PluginTensorDesc* in, int32_t inputs, co
                                   int32_t outputs) noexcept {
     return guarded(unit_, [&] {
         expect_counts(inputs, outputs);
-        prepare(types_of([&](int k) { return in[k].type; }), sizes_of([&](int k) { return in[k].dims; }));
+        const Types types = types_of([&](int k) { return in[k].type; });
+        prepare(types, sizes_of(types, [&](int k) { return in[k].dims; }));
         return 0;
     });
 }
@@ -226,7 +242,7 @@ int32_t UnitPlugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc*,
                             void* const* outputs, void* workspace, cudaStream_t stream) noexcept {
     return guarded(unit_, [&] {
         const Types types = types_of([&](int k) { return in[k].type; });
-        const Sizes sizes = sizes_of([&](int k) { return in[k].dims; });
+        const Sizes sizes = sizes_of(types, [&](int k) { return in[k].dims; });
         const Prepared& ready = prepare(types, sizes);
         Tensors tensors{};
         for (int k = 0; k < this->inputs(); ++k) tensors.in[k] = inputs[k];

@@ -66,7 +66,7 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
     template <class TypeOf>
     Types types_of(const TypeOf& type_of) const;
     template <class DimsOf>
-    Sizes sizes_of(const DimsOf& dims_of) const;
+    Sizes sizes_of(Types types, const DimsOf& dims_of) const;
     const Prepared& prepare(Types types, const Sizes& sizes);
 
     Unit unit_;

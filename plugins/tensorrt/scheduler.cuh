@@ -20,13 +20,11 @@ struct Mask {
         return soft < epsilon ? 0 : soft;
     }
 
-    // An upper bound on a, the active dimensions, rounded up to whole vectors: past it e is 0, despite rounding.
+    // An upper bound on a, the active dimensions, rounded up to whole panels: past it e is 0, despite rounding.
     // Between a and the bound e is 0 as well, so that nothing changes there.
-    VCDEPLOY_DEVICE int extent(Real reach, int vector) const {
-        const Real end = m * Real(D) + reach + 2;  // one dimension for ceil, one to spare
-        if (!(end < Real(D))) return D;            // also if m is NaN
-        const int up = (int(end) + vector - 1) / vector * vector;
-        return up < D ? up : D;
+    VCDEPLOY_DEVICE int extent(Real reach) const {
+        const Real end = m * Real(D) + reach + 2;     // one dimension for ceil, one to spare
+        return padded(end < Real(D) ? int(end) : D);  // D also if m is NaN
     }
 };
 

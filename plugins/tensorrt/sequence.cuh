@@ -1,10 +1,14 @@
 // Runs one sequence through one layer with a team of blocks: the loop over T that all kernels share.
 //
 // Every block of the team holds all of h and computes m and the mask itself, from the same numbers in the same order:
-// all blocks agree bit for bit without waiting for each other. Rows of the weights are assigned round-robin to the
-// blocks of the team, then to their warps, so that every block has its part of any prefix and the weights it reads grow
-// with a². With contiguous rows per block, a small prefix would leave most blocks idle, and the weights read by the
-// others would grow with a. This is about bytes; how time grows with a is not measured.
+// all blocks agree bit for bit without waiting for each other. Rows of the weights are assigned in chunks, round-robin to
+// the blocks of the team, so that every block has its part of any prefix. With contiguous rows per block, a small prefix
+// would leave most blocks idle.
+//
+// Within a block, a lane computes a slice of a row (`multiply`): its partial sums go to shared memory, and after a barrier
+// one thread per row adds the slices, in order. The products need no shuffles, and as a slice depends only on D, all paths
+// give the same bits. If the partial sums of a block's rows don't fit, it reduces several times per step, tile by tile.
+// tests/plugins/test_cuda_work.py holds the instructions of a step to formulas in a.
 // The result of a row goes to all blocks of the team. How, and what a barrier is, depends on the team:
 //
 //     block.cuh      one block per sequence
@@ -14,9 +18,10 @@
 // A step, with its barriers in [ ]:
 //
 //     h from the last step's rows; partial sums of u·h + v·x  [partials]  m, e; hbar, xbar  [masked]
-//     VCRNN, VCLSTM:  rows, x of the next step, partial sums of v·x  [fresh]
-//     VCGRU:          r, z, V_h xbar  [reset]  rows, x of the next step, partial sums of v·x  [fresh]
+//     VCRNN, VCLSTM:  products  [sums]  rows, x of the next step, partial sums of v·x  [fresh]
+//     VCGRU:          products  [sums]  r, z, V_h xbar  [reset]  product with U_h  [sums]  rows, x …  [fresh]
 //
+// Between two tiles: [tile].
 // The last step has no [fresh]: a decoding step (T = 1) of VCRNN or VCLSTM has no barrier between blocks.
 #pragma once
 
@@ -26,6 +31,24 @@
 namespace vcdeploy {
 
 constexpr int kMostWarps = 32;
+constexpr int kScheduled = 4;    // dimensions of the logit per lane, while there are warps left
+constexpr int kMostSums = 9216;  // partial sums of a tile, at least those of one chunk
+
+// Partial sums of a chunk of rows and one gate. The pad keeps rows of different chunks in different banks.
+constexpr int sums_of_chunk(int D, int chunk) { return (slices_of(D) + 1) * chunk; }
+
+// Most chunks of a tile, for a block that may own all rows.
+template <class Unit>
+constexpr int tile_of(int D, int chunk) {
+    const int fit = kMostSums / (Unit::gates * sums_of_chunk(D, chunk)), all = (padded(D) + chunk - 1) / chunk;
+    return fit < 1 ? 1 : fit < all ? fit : all;
+}
+
+// Numbers of shared memory that every block needs: DoubledSums of the warps, and partial sums.
+template <class Unit, class Team>
+constexpr std::size_t shared_numbers(int D) {
+    return 2 * kMostWarps + std::size_t(Unit::gates) * tile_of<Unit>(D, Team::chunk) * sums_of_chunk(D, Team::chunk);
+}
 
 // A block's own memory: vectors of padded(D) numbers, in shared memory or, if D is too large for it, in global memory.
 template <class Unit, class Real>
@@ -33,7 +56,7 @@ struct Room {
     static constexpr int vectors = Unit::resets ? 7 : 4;
 
     Real* h;  // the state
-    Real* x;  // the input of the coming step; a thread reads only what it wrote itself
+    Real* x;  // the input of the coming step
     Real *hbar, *xbar;
     Real* reset;           // VCGRU: r ⊙ hbar
     Real *z, *from_input;  // VCGRU: of this block's rows, kept between the two phases of a step
@@ -46,20 +69,25 @@ struct Room {
 };
 
 // Team:
+//     chunk                         rows that a block owns together: 4 or 8
 //     rank(), members()             index of this block in the team, and number of blocks
-//     put(vector, i, value)         called by a whole warp; all members can read the value after a barrier
+//     put(vector, i, value)         all members can read the value after a barrier
 //     read(from)                    reads an element of such a vector
 //     barrier<name>()               barrier of the whole team
 //     gathered(vector, count, own)  after a barrier: the vector in this block's memory
 //     reset(), fresh(turn)          vectors for put
-//     in_place()                    fresh is h itself. Between [masked] and [fresh] only a row's own warp accesses its
-//                                   dimension of h, so that a block that runs alone needs no second vector
+//     in_place()                    fresh is h itself. Between [masked] and [fresh] only the thread that adds a row's
+//                                   slices accesses its dimension of h, so that a block that runs alone needs no second
+//                                   vector
+//
+// A block has a power of two of warps.
 template <class Unit, class Team, class Weight, class Activation, class Real>
 struct Sequence {
     const Call<Weight, Activation, Real>& call;
     Team team;
     const int b;           // which sequence of the batch
     Real* const partials;  // [kMostWarps][2]: DoubledSums of the warps
+    Real* const sums;      // [gates][call.tile][slices + 1][chunk]: partial sums of rows
     const Room<Unit, Real> room;
     Real* const cell;  // VCLSTM: [D]
 
@@ -67,94 +95,167 @@ struct Sequence {
     Mask<Real> mask;
     int extent;
 
-    VCDEPLOY_DEVICE Sequence(const Call<Weight, Activation, Real>& call, Team team, int b, Real* partials, Real* memory,
+    // shared: shared_numbers().
+    VCDEPLOY_DEVICE Sequence(const Call<Weight, Activation, Real>& call, Team team, int b, Real* shared, Real* memory,
                              Real* cell)
-        : call(call), team(team), b(b), partials(partials), room(memory, call.D), cell(cell),
-          mask{0, call.sharpness, call.epsilon, call.D}, extent(0) {}
+        : call(call), team(team), b(b), partials(shared), sums(shared + 2 * kMostWarps), room(memory, call.D),
+          cell(cell), mask{0, call.sharpness, call.epsilon, call.D}, extent(0) {}
 
     VCDEPLOY_DEVICE std::size_t place(int t) const { return std::size_t(t) * call.B + b; }
+
+    // Warps that share the logit: few, since each needs a tree of its lanes.
+    VCDEPLOY_DEVICE int scheduling() const {
+        const int warps = threads() / kWarp, wanted = (call.D + kWarp * kScheduled - 1) / (kWarp * kScheduled);
+        return wanted < warps ? wanted : warps;
+    }
 
     // x of step t, and v·x. Independent of the previous step, so it runs before the barrier that ends that step.
     VCDEPLOY_DEVICE void read_input(int t) {
         logit = {};
-        for (int j = thread(); j < call.D; j += threads()) {
+        const int stride = scheduling() * kWarp;
+        for (int j = thread() < stride ? thread() : call.D; j < call.D; j += stride) {
             const Real x = widened<Real>(read_constant(call.X + place(t) * call.D + j));
             logit.add_product(widened<Real>(read_constant(call.v + j)), x);
-            room.x[j] = x;
+            store(room.x + j, x);
         }
     }
 
     // The state before the first step.
     VCDEPLOY_DEVICE void begin() {
-        for (int j = thread(); j < call.D; j += threads())
-            room.h[j] = widened<Real>(read_constant(call.H0 + std::size_t(b) * call.D + j));
+        const int stride = scheduling() * kWarp;  // each thread the dimensions it needs in `schedule`
+        for (int j = thread() < stride ? thread() : call.D; j < call.D; j += stride)
+            store(room.h + j, widened<Real>(read_constant(call.H0 + std::size_t(b) * call.D + j)));
         read_input(0);
     }
 
     // Computes m, hbar and xbar of step t. fresh: the first `count` dimensions of h, written by the last step's rows.
     VCDEPLOY_DEVICE void schedule(int t, const Real* fresh, int count) {
-        for (int j = thread(); j < call.D; j += threads()) {
-            if (j < count) room.h[j] = team.read(fresh + j);
-            logit.add_product(widened<Real>(read_constant(call.u + j)), room.h[j]);
-        }
-        logit = over_lanes(logit);
-        if (thread() % kWarp == 0) {
-            partials[thread() / kWarp * 2] = logit.high;
-            partials[thread() / kWarp * 2 + 1] = logit.low;
+        const int warps = scheduling(), stride = warps * kWarp, lane = thread() % kWarp;
+        if (thread() < stride) {
+            for (int j = thread(); j < call.D; j += stride) {
+                if (j < count) store(room.h + j, team.read(fresh + j));
+                logit.add_product(widened<Real>(read_constant(call.u + j)), load(room.h + j));
+            }
+            logit = over_lanes(logit, kWarp);
+            if (lane == 0) {
+                store(partials + thread() / kWarp * 2, logit.high);
+                store(partials + thread() / kWarp * 2 + 1, logit.low);
+            }
         }
         block_barrier<Barrier::partials>();
+        int group = 1;  // lanes that share a tree
+        while (group < warps) group *= 2;
         DoubledSum<Real> whole;
+        if (const int warp = lane % group; warp < warps)
+            whole = {load(partials + warp * 2), load(partials + warp * 2 + 1)};
+        whole = over_lanes(whole, group);
         whole.add(widened<Real>(read_constant(call.b)));
-        for (int warp = 0; warp < threads() / kWarp; ++warp)
-            whole.add(DoubledSum<Real>{partials[warp * 2], partials[warp * 2 + 1]});
         mask.m = sigmoid(whole.total());
-        extent = mask.extent(call.reach, call.vector);
+        extent = mask.extent(call.reach);
         if (team.rank() == 0 && thread() == 0) narrow(mask.m, call.M + place(t));
 
         for (int j = thread(); j < extent; j += threads()) {
+            const bool inside = j < call.D;
             const Real e = mask(j);
-            room.hbar[j] = e * room.h[j];
-            room.xbar[j] = e * room.x[j];
+            store(room.hbar + j, inside ? e * load(room.h + j) : Real(0));
+            store(room.xbar + j, inside ? e * load(room.x + j) : Real(0));
         }
         block_barrier<Barrier::masked>();
     }
 
-    // Computes this warp's rows of step t, and writes this thread's dimensions past the extent, which stay unchanged.
-    VCDEPLOY_DEVICE void rows(int t, Real* fresh) {
-        const int warps = threads() / kWarp, lane = thread() % kWarp;
-        const int first = thread() / kWarp * team.members() + team.rank(), stride = team.members() * warps;
-        const Step<Weight, Real> step{call.U, call.V, call.D, call.vector, extent, mask, room.h, room.hbar, room.xbar};
-        const bool last = t + 1 == call.T;
+    // The k-th row of this block, and the number of its chunks among the first `count` rows.
+    VCDEPLOY_DEVICE int own_row(int k) const {
+        return (k / Team::chunk * team.members() + team.rank()) * Team::chunk + k % Team::chunk;
+    }
+    VCDEPLOY_DEVICE int own_chunks(int count) const {
+        return ((count + Team::chunk - 1) / Team::chunk - team.rank() + team.members() - 1) / team.members();
+    }
 
+    // Multiplies this block's rows of the prefix (`multiply`), and calls use(i, sums) for each by one thread, always the
+    // same one for a row.
+    template <int First, int OfState, int OfInput, class Use>
+    VCDEPLOY_DEVICE void products(const Real* state, const Use& use) {
+        constexpr int chunk = Team::chunk, slices_a_warp = kWarp / chunk;
+        constexpr int gates = OfState > OfInput ? OfState : OfInput;
+        const int warp = thread() / kWarp, warps = threads() / kWarp, lane = thread() % kWarp;
+        const int slices = call.slices, parts = slices / slices_a_warp, at_once = parts < warps ? parts : warps;
+        const int a_chunk = (slices + 1) * chunk, a_gate = call.tile * a_chunk, chunks = own_chunks(extent);
+        for (int first = 0; first < chunks; first += call.tile) {
+            const int left = chunks - first, here = left < call.tile ? left : call.tile;
+            if (first > 0) block_barrier<Barrier::tile>();
+            for (int q = warp / at_once; q < here; q += warps / at_once)
+                for (int part = warp % at_once; part < parts; part += at_once) {
+                    const int slice = part * slices_a_warp + lane / chunk;
+                    Real partial[gates] = {};
+                    multiply<Unit::gates, First, OfState, OfInput>(call.U, call.V, call.D,
+                                                                   own_row((first + q) * chunk + lane % chunk), slice,
+                                                                   slices, state, room.xbar, extent, partial);
+#pragma unroll
+                    for (int g = 0; g < gates; ++g)
+                        store(sums + g * a_gate + q * a_chunk + slice * chunk + lane % chunk, partial[g]);
+                }
+            block_barrier<Barrier::sums>();
+            for (int k = thread(); k < here * chunk; k += threads()) {
+                Real whole[gates] = {};
+                for (int slice = 0; slice < slices; ++slice)
+#pragma unroll
+                    for (int g = 0; g < gates; ++g)
+                        whole[g] =
+                            sum(whole[g], load(sums + g * a_gate + k / chunk * a_chunk + slice * chunk + k % chunk));
+                use(own_row(first * chunk + k), whole);
+            }
+        }
+    }
+
+    // Computes this block's rows of step t, and writes this thread's dimensions past the extent, which stay unchanged.
+    VCDEPLOY_DEVICE void rows(int t, Real* fresh) {
+        const bool last = t + 1 == call.T;
         const auto put_out = [&](int i, Real value) {
-            if (lane == 0) write(t, i, value);
+            write(t, i, value);
             if (!last) team.put(fresh, i, value);
         };
         if constexpr (Unit::resets) {
-            for (int i = first; i < extent; i += stride) {
-                Real z, from_input;
-                team.put(team.reset(), i, Unit::reset(step, i, z, from_input));
-                if (lane == 0) room.z[i] = z, room.from_input[i] = from_input;
-            }
+            products<0, 2, 3>(room.hbar, [&](int i, const Real* of_row) {
+                Real z = 0, reset = 0;  // padding stays 0
+                if (i < call.D) reset = Unit::reset(of_row, mask(i), load(room.hbar + i), z);
+                store(room.z + i, z);
+                store(room.from_input + i, of_row[2]);
+                team.put(team.reset(), i, reset);
+            });
             team.template barrier<Barrier::reset>();
-            const Real* all = team.gathered(team.reset(), extent, room.reset);
-            for (int i = first; i < extent; i += stride)
-                put_out(i, Unit::row(step, i, all, room.z[i], room.from_input[i]));
-        } else if constexpr (Unit::has_cell) {
-            // The first step reads all of C0, the last writes all of C.
-            for (int i = first; i < (t == 0 || last ? call.D : extent); i += stride) {
-                const std::size_t at = std::size_t(b) * call.D + i;
-                Real c = t == 0 ? widened<Real>(read_constant(call.C0 + at)) : team.read(cell + i);
-                if (i < extent) put_out(i, Unit::row(step, i, c));
-                if (lane == 0) cell[i] = c;
-                if (lane == 0 && last) narrow(c, call.C + at);
-            }
+            products<2, 1, 0>(team.gathered(team.reset(), extent, room.reset), [&](int i, const Real* of_row) {
+                if (i >= call.D) return;
+                put_out(i, Unit::updated(of_row[0], load(room.from_input + i), load(room.z + i), load(room.h + i)));
+            });
         } else {
-            Real none;
-            for (int i = first; i < extent; i += stride) put_out(i, Unit::row(step, i, none));
+            // The first step reads all of C0, the last writes all of C.
+            if constexpr (Unit::has_cell)
+                if (t == 0)
+                    each_own_row([&](int i) {
+                        store(cell + i, widened<Real>(read_constant(call.C0 + std::size_t(b) * call.D + i)));
+                    });
+            products<0, Unit::gates, Unit::gates>(room.hbar, [&](int i, const Real* of_row) {
+                if (i >= call.D) return;
+                Real c = 0;
+                if constexpr (Unit::has_cell) c = team.read(cell + i);
+                put_out(i, Unit::updated(of_row, mask(i), load(room.h + i), c));
+                if constexpr (Unit::has_cell) store(cell + i, c);
+            });
+            if constexpr (Unit::has_cell)
+                if (last)
+                    each_own_row([&](int i) { narrow(team.read(cell + i), call.C + std::size_t(b) * call.D + i); });
         }
         for (int i = extent + team.rank() * threads() + thread(); i < call.D; i += team.members() * threads())
-            write(t, i, room.h[i]);
+            write(t, i, load(room.h + i));
+    }
+
+    // Calls use(i) for all rows of this block, each by the thread of `products`.
+    template <class Use>
+    VCDEPLOY_DEVICE void each_own_row(const Use& use) const {
+        const int rows = own_chunks(call.D) * Team::chunk, a_tile = call.tile * Team::chunk;
+        for (int first = 0; first < rows; first += a_tile)
+            for (int k = thread(); k < a_tile && first + k < rows; k += threads())
+                if (const int i = own_row(first + k); i < call.D) use(i);
     }
 
     VCDEPLOY_DEVICE void write(int t, int i, Real value) const {
@@ -187,7 +288,8 @@ struct Sequence {
                 } else if (!small && team.in_place()) {
                     team.come_back();
                     turn = 1 - turn;
-                    for (int j = thread(); j < call.alone; j += threads()) team.fresh(turn)[j] = room.h[j];
+                    for (int j = thread(); j < call.alone; j += threads())
+                        write_shared_by_grid(team.fresh(turn) + j, load(room.h + j));
                     meet_again(t);
                 }
             }

@@ -14,6 +14,15 @@ Needs needs_of(int D) {
             grid_numbers<Kind>(D, true) * sizeof(float), grid_numbers<Kind>(D, false) * sizeof(float), kClusterBlocks};
 }
 
+// Rows that a block owns together.
+inline int chunk_of(Path path) {
+    switch (path) {
+        case Path::cluster: return Cluster<float>::chunk;
+        case Path::grid: return Grid<float>::chunk;
+        default: return Block<float>::chunk;
+    }
+}
+
 inline Needs needs_of(Unit unit, int D) {
     return with_unit(unit, [D](auto kind) { return needs_of<decltype(kind)>(D); });
 }

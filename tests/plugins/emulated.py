@@ -16,6 +16,8 @@ from cases import GATES, Case
 from headers import need_tensorrt
 from numpy.typing import NDArray
 
+from vcdeploy.gpu.packing import pack
+
 ROOT = Path(__file__).parents[2]
 PATHS = ("block", "cluster", "grid")
 # type of U and V, type of all other tensors
@@ -24,11 +26,14 @@ TYPES: dict[str, tuple[type[np.floating[Any]], type[np.floating[Any]]]] = {
     "half-weights": (np.float16, np.float32),
     "half": (np.float16, np.float16),
     "f64": (np.float64, np.float64),
+    "f32-by-8": (np.float32, np.float32),  # packed like half weights, which it must be able to represent
 }
 SCOPES = ("block", "cluster", "grid")
 KERNELS = ROOT / "plugins" / "tensorrt"
 ENUM = (KERNELS / "device.cuh").read_text().partition("enum class Barrier {")[2].partition("}")[0]
 BARRIERS = re.findall(r"^    (\w+), +// ", ENUM, re.MULTILINE)
+KINDS = (ROOT / "plugins" / "emulator" / "emulator.h").read_text().partition("enum class Work {")[2].partition("}")[0]
+WORK = re.findall(r"^    (\w+),", KINDS, re.MULTILINE)
 
 
 class EmulatorFault(Exception):
@@ -60,7 +65,7 @@ class Launch:
     members: int = 3
     teams: int = 0  # 0: one per sequence
     alone: int = 0  # grid: up to this many active dimensions, one block continues alone
-    wide: bool = True  # load weights 16 bytes at a time if D allows it
+    tile: int = 0  # most chunks of rows between two reductions; 0: as many as there is memory for
     on_chip: bool = True  # grid: vectors in shared memory; False: in the workspace
     seed: int = 1
     without: tuple[str, str] | None = None  # a barrier to omit: scope and name
@@ -69,14 +74,25 @@ class Launch:
 def _call(inputs: list[NDArray[Any]], types: str) -> tuple[Any, list[NDArray[Any] | None], list[NDArray[Any]]]:
     """The sizes T, B, D; the tensors X, H0, U, V, u, v, b, C0, Y, H, M, C (None if absent); the outputs, all NaN."""
     weight, activation = TYPES[types]
+    T, B, D = inputs[0].shape
+    packed = np.float16 if types == "f32-by-8" else weight
     X, H0, U, V, u, v, b, *cell = (
-        np.ascontiguousarray(each, weight if k in (2, 3) else activation) for k, each in enumerate(inputs)
+        _aligned(pack(each.astype(packed)).astype(weight)) if k in (2, 3) else np.ascontiguousarray(each, activation)
+        for k, each in enumerate(inputs)
     )
-    T, B, D = X.shape
     outputs = [np.full(shape, np.nan, activation) for shape in ((T, B, D), (B, D), (T, B), *(c.shape for c in cell))]
     none = () if cell else (None,)  # neither C0 nor C
     tensors = [X, H0, U, V, u, v, b, *cell, *none, *outputs, *none]
     return (ctypes.c_int * 3)(T, B, D), tensors, outputs
+
+
+def _aligned(array: NDArray[Any], shift: int = 0) -> NDArray[Any]:
+    """A copy at a multiple of 16 bytes, plus shift."""
+    memory = np.empty(array.nbytes + 16 + shift, np.uint8)
+    start = -memory.ctypes.data % 16 + shift
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _addresses(tensors: list[NDArray[Any] | None]) -> Any:
@@ -89,15 +105,17 @@ def emulate(
     launch: Launch,
     epsilon: float,
     weight_bytes: NDArray[np.uint64] | None = None,
+    work: NDArray[np.uint64] | None = None,
 ) -> tuple[list[NDArray[Any]], set[tuple[str, str]]]:
     """The op's outputs (all NaN before the kernel runs), and the barriers that were passed.
 
-    weight_bytes: the number of bytes each block reads of U and V is added to it.
+    Added to weight_bytes: the number of bytes each block reads of U and V. Added to work: the number of warp
+    instructions of each kind in WORK.
     """
     sizes, tensors, outputs = _call(inputs, launch.types)
     scope, name = launch.without or ("block", None)
     barrier = -1 if name is None else BARRIERS.index(name)
-    options = (launch.threads, launch.members, launch.teams or sizes[1], launch.alone, launch.wide, launch.on_chip)
+    options = (launch.threads, launch.members, launch.teams or sizes[1], launch.alone, launch.tile, launch.on_chip)
     passed, message = (ctypes.c_int * 32)(), ctypes.create_string_buffer(300)
     count = library().vcdeploy_emulate(
         case.unit.encode(),
@@ -110,7 +128,7 @@ def emulate(
         ctypes.c_ulonglong(launch.seed),
         passed,
         len(passed),
-        None if weight_bytes is None else weight_bytes.ctypes.data_as(ctypes.c_void_p),
+        *(None if each is None else each.ctypes.data_as(ctypes.c_void_p) for each in (weight_bytes, work)),
         message,
         len(message),
     )
@@ -177,12 +195,17 @@ def launch(
     wanted: str = "automatic",
     seed: int = 1,
     between: int = 0,
+    shift: int = 0,
 ) -> tuple[list[NDArray[Any]], Plan]:
     """The op's outputs from plugins/tensorrt/launch.cu on the current GPU, and its plan.
 
-    between: dimensions of another layer that is prepared before this one is launched; 0 for none.
+    between: dimensions of another layer that is prepared before this one is launched; 0 for none. shift: bytes between
+    V and a multiple of 16.
     """
     sizes, tensors, outputs = _call(inputs, types)
+    V = tensors[3]
+    if shift and V is not None:
+        tensors[3] = _aligned(V, shift)
     found, message = (ctypes.c_longlong * 6)(), ctypes.create_string_buffer(300)
     if library().vcdeploy_launch(
         list(GATES).index(case.unit),
@@ -213,7 +236,7 @@ def enqueue(
     need_tensorrt()
     _, some, outputs = _call(inputs, types)
     tensors = [each for each in some if each is not None]
-    shapes = [size for each in tensors for size in (*each.shape, 0, 0)[:3]]
+    shapes = [size for each in tensors for size in (*each.shape, 0, 0, 0, 0)[:5]]
     message = ctypes.create_string_buffer(300)
     if library().vcdeploy_enqueue(
         list(GATES).index(case.unit),

@@ -48,7 +48,7 @@ class Session:
                 node.domain = "vcdeploy" if node.domain else ""
             for opset in self.graph.opset_import:
                 opset.domain = "vcdeploy" if opset.domain else ""
-            body = attach_functions(self.graph).SerializeToString()
+            body = attach_functions(stand_in.unpack(self.graph)).SerializeToString()
         self.real = REAL(body, providers=["CPUExecutionProvider"])
 
     def disable_fallback(self) -> None: ...
