@@ -12,6 +12,7 @@ COMMANDS = {
     "report": Entry("vcdeploy.cli.bench_report:report", "Measure everything and write a report."),
     "compare": Entry("vcdeploy.cli.bench_compare:compare", "Compare two earlier runs."),
     "train": Entry("vcdeploy.cli.bench_train:train", "Measure the speed of training."),
+    "serve": Entry("vcdeploy.cli.bench_serve:serve", "Measure a server of MODEL under load."),
     "paper": Entry("vcdeploy.cli.bench_paper:paper", "Rerun the paper's tables and figures."),
 }
 

@@ -238,43 +238,41 @@ class StopFilter:
     """Leaves out the stop sequence at the end: tokens that may belong to one wait for the next."""
 
     def __init__(self, sampling: Sampling) -> None:
-        self._sampling, self._held = sampling, list[Token]()
+        self._sampling, self._held = sampling, list[int]()  # ids that wait
 
-    def push(self, piece: list[Token]) -> list[Token]:
-        """The tokens that are certain after this piece."""
-        if not self._sampling.stop:
-            return piece
-        held = self._held = self._held + piece
-        ids = tuple(token.id for token in held)
+    def push(self, ids: list[int]) -> int:
+        """How many of the tokens that waited and of these are certain; the others wait."""
+        held = self._held = self._held + ids
         begun = (
             length
             for stop in self._sampling.stop
-            for length in range(1, min(len(stop), len(ids)) + 1)
-            if ids[-length:] == stop[:length]
+            for length in range(1, min(len(stop), len(held)) + 1)
+            if tuple(held[-length:]) == stop[:length]
         )
         ready = len(held) - max(begun, default=0)
         self._held = held[ready:]
-        return held[:ready]
+        return ready
 
     @property
     def stopped(self) -> bool:
         """Whether the tokens so far end with a stop sequence."""
-        return bool(self._held and self._sampling.ends([token.id for token in self._held]))
+        return bool(self._held and self._sampling.ends(self._held))
 
-    def end(self) -> list[Token]:
-        """The rest, after the last piece."""
-        ids = tuple(token.id for token in self._held)
-        return self._held[: len(ids) - self._sampling.ends(ids)]
+    def end(self) -> int:
+        """How many of the tokens that wait are certain after the last piece."""
+        return len(self._held) - self._sampling.ends(self._held)
 
 
 def without_stop(pieces: Iterator[list[Token]], sampling: Sampling) -> Iterator[list[Token]]:
     """The same tokens without the stop sequence at their end."""
-    filtered = StopFilter(sampling)
+    held, filtered = list[Token](), StopFilter(sampling)
     for piece in pieces:
-        if ready := filtered.push(piece):
-            yield ready
-    if rest := filtered.end():
-        yield rest
+        held += piece
+        if ready := filtered.push([token.id for token in piece]):
+            yield held[:ready]
+            held = held[ready:]
+    if ready := filtered.end():
+        yield held[:ready]
 
 
 def log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,26 +76,65 @@ def generate_pieces(
 _token = partial(tuple.__new__, Token)  # of a tuple of its fields; faster than calling Token for each
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Tokens of one sequence by columns, which take a fraction of the time that Tokens take to make.
+
+    Attributes:
+        ids: [n].
+        m: [n], means over layers.
+        log_probabilities: [n].
+        others: [n, alternatives]: the most likely symbols.
+        other_log_probabilities: [n, alternatives].
+    """
+
+    ids: list[int]
+    m: NDArray[np.float64]
+    log_probabilities: NDArray[np.float64]
+    others: NDArray[np.int64]
+    other_log_probabilities: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> Piece:
+        return Piece(*(each[part] for each in self._columns()))
+
+    def _columns(self) -> tuple[Any, ...]:
+        return self.ids, self.m, self.log_probabilities, self.others, self.other_log_probabilities
+
+    @staticmethod
+    def joined(pieces: Sequence[Piece]) -> Piece:
+        """The tokens of all pieces, at least one, in order."""
+        if len(pieces) == 1:
+            return pieces[0]
+        ids, *columns = zip(*(each._columns() for each in pieces), strict=True)
+        return Piece(list(chain.from_iterable(ids)), *map(np.concatenate, columns))
+
+    def tokens(self) -> list[Token]:
+        """One by one."""
+        others: Iterable[tuple[tuple[int, float], ...]] = repeat((), len(self))
+        if self.others.size:
+            pairs = zip(self.others.tolist(), self.other_log_probabilities.tolist(), strict=True)
+            others = (tuple(zip(*each, strict=True)) for each in pairs)
+        columns = self.ids, self.m.tolist(), self.log_probabilities.tolist(), others
+        return list(map(_token, zip(*columns, strict=True)))
+
+
+def pieces_of(drawn: Drawn) -> list[Piece]:
+    """What each sequence generated."""
+    m = np.add.reduce(drawn.m, -1, np.float64) / drawn.m.shape[-1]  # m.mean takes several times as long
+    columns = (m, drawn.log_probabilities, drawn.others, drawn.other_log_probabilities)
+    rows = zip(drawn.tokens.T.tolist(), *(each.swapaxes(0, 1) for each in columns), strict=True)
+    return [
+        Piece(ids[:length], *(each[:length] for each in more))
+        for (ids, *more), length in zip(rows, drawn.lengths.tolist(), strict=True)
+    ]
+
+
 def tokens_of(drawn: Drawn) -> list[list[Token]]:
     """The tokens of each sequence."""
-    means = np.add.reduce(drawn.m, -1, np.float64) / drawn.m.shape[-1]  # m.mean takes several times as long
-    each = drawn.tokens.T.tolist(), means.T.tolist(), drawn.log_probabilities.T.tolist(), _alternatives(drawn)
-    lengths = drawn.lengths.tolist()
-    return [
-        list(map(_token, islice(zip(*column, strict=True), length)))
-        for *column, length in zip(*each, lengths, strict=True)
-    ]
-
-
-def _alternatives(drawn: Drawn) -> list[list[tuple[tuple[int, float], ...]]]:
-    """The most likely symbols of each sequence at each step."""
-    length, batch, count = drawn.others.shape
-    if not count:
-        return [[()] * length] * batch
-    both = drawn.others.swapaxes(0, 1).tolist(), drawn.other_log_probabilities.swapaxes(0, 1).tolist()
-    return [
-        [tuple(zip(*step, strict=True)) for step in zip(*column, strict=True)] for column in zip(*both, strict=True)
-    ]
+    return [piece.tokens() for piece in pieces_of(drawn)]
 
 
 def array_of(values: Any, what: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
@@ -252,6 +291,25 @@ class Session:
         Several calls with the same seeds give the same tokens as one. The same seed gives the same tokens in any batch
         and on any backend.
         """
+        pieces = self.pieces(
+            length, sampling, rows=rows, allowed=allowed, alternatives=alternatives, timeout=timeout, cancel=cancel,
+            **options,
+        )  # fmt: skip
+        return [piece.tokens() for piece in pieces]
+
+    def pieces(
+        self,
+        length: int | Sequence[int],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        rows: Sequence[int] | None = None,
+        allowed: ArrayLike | None = None,
+        alternatives: int = 0,
+        timeout: float | None = None,
+        cancel: Event | None = None,
+        **options: Any,
+    ) -> list[Piece]:
+        """Like generate, with the tokens by columns, for many sequences at a time."""
         rows = self._rows(rows)
         batch = self.batch if rows is None else len(rows)
         lengths = self._lengths(length, batch)
@@ -276,7 +334,7 @@ class Session:
         check = check_of(timeout, cancel)
         drawn = self._sequences.generate(uniforms, each, mask, check, rows, lengths, int(alternatives))
         self._draws.used(drawn.lengths.tolist(), rows)
-        return tokens_of(drawn)
+        return pieces_of(drawn)
 
     def _lengths(self, length: int | Sequence[int], batch: int) -> list[int]:
         most = MOST_TOKENS // max(1, batch)

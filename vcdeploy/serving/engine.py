@@ -17,12 +17,11 @@ import numpy as np
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.model import Model
-from vcdeploy.runtime.sampling import Token
-from vcdeploy.runtime.session import Session, check_ids
+from vcdeploy.runtime.session import Piece, Session, check_ids
 from vcdeploy.serving.queue import Queue
 from vcdeploy.serving.streams import CANCELLED, ERROR, LENGTH, STOP, TIMEOUT, Refused, Request, Stream
 
-SLICE = 0.02  # seconds of work between two looks at what has changed
+SLICE = 0.02  # seconds of CPU time between two looks at what has changed
 SLICE_PER_STREAM = 0.0001  # more for every stream, since each costs some time in every slice
 LONGEST_PIECE = 64  # tokens of a stream in a slice: few enough for smooth streaming
 POLL = 0.1  # seconds between looks at deadlines while nothing runs
@@ -102,10 +101,9 @@ class Engine:
             self.end(stream, CANCELLED)
 
     def wake(self) -> None:
-        """Look again at what can go on; called when a reader took tokens."""
-        if any(instance.paused for instance in self._instances):
-            with self._changed:
-                self._changed.notify_all()
+        """Look again at what can go on; called when a reader took the tokens of a paused stream."""
+        with self._changed:
+            self._changed.notify_all()
 
     @property
     def waiting(self) -> int:
@@ -199,17 +197,9 @@ class _Instance:
     def free(self) -> int:
         return len(self._places)
 
-    @property
-    def paused(self) -> bool:
-        """Whether a stream waits for its reader."""
-        return any(stream.unread >= self._limits.unread for stream in list(self.streams.values()))
-
     def ready(self) -> bool:
         """Whether there is anything to do for a stream."""
-        return any(self._goes_on(stream) or stream.cancelled or stream.due for stream in self.streams.values())
-
-    def _goes_on(self, stream: Stream) -> bool:
-        return stream.unread < self._limits.unread
+        return any(not stream.paused or stream.cancelled or stream.due for stream in self.streams.values())
 
     def _run(self) -> None:
         while (admitted := self._engine.admit(self)) is not None:
@@ -253,11 +243,11 @@ class _Instance:
     def _slice(self) -> None:
         """Read prompts and generate, for all streams that can go on."""
         limit = SLICE + SLICE_PER_STREAM * len(self.streams)
-        self._read_prompts(time.monotonic() + limit)
+        self._read_prompts(time.thread_time() + limit)
         ready = [
             place
             for place, stream in self.streams.items()
-            if stream.read == len(stream.request.prompt) and self._goes_on(stream)
+            if stream.read == len(stream.request.prompt) and not stream.paused
         ]
         free = [place for place in ready if self.streams[place].request.allowed is None]
         plain = [place for place in free if not self.streams[place].request.alternatives]
@@ -266,14 +256,14 @@ class _Instance:
         for group in (plain, others):
             if group:
                 self._generate(group, _tokens_in(limit, self._generating * len(group), LONGEST_PIECE))
-        end = time.monotonic() + limit
-        while bound and time.monotonic() < end:
+        end = time.thread_time() + limit
+        while bound and time.thread_time() < end:
             self._generate_allowed(bound)
-            bound = [place for place in bound if place in self.streams and self._goes_on(self.streams[place])]
+            bound = [place for place in bound if place in self.streams and not self.streams[place].paused]
 
     def _read_prompts(self, end: float) -> None:
         """Read prompts side by side, as many tokens at once as the shortest has left, until the slice ends."""
-        while (time_left := end - time.monotonic()) > 0:
+        while (time_left := end - time.thread_time()) > 0:
             left = {
                 place: len(stream.request.prompt) - stream.read
                 for place, stream in self.streams.items()
@@ -284,7 +274,7 @@ class _Instance:
             places = list(left)
             count = _tokens_in(time_left, self._reading * len(places), min(left.values()))
             streams = [self.streams[place] for place in places]
-            begin = time.monotonic()
+            begin = time.thread_time()
             tokens = [stream.request.prompt[stream.read : stream.read + count] for stream in streams]
             try:
                 self._session.feed(np.array(tokens, np.int64).T, rows=places)
@@ -294,14 +284,14 @@ class _Instance:
             for stream in streams:
                 stream.read += count
             self.counts.prompt_tokens += count * len(places)
-            self._reading = (time.monotonic() - begin) / (count * len(places))
+            self._reading = (time.thread_time() - begin) / (count * len(places))
 
     def _generate(self, places: Sequence[int], length: int) -> None:
         streams = [self.streams[place] for place in places]
-        begin = time.monotonic()
+        begin = time.thread_time()
         lengths = [min(length, stream.left) for stream in streams]
         try:
-            drawn = self._session.generate(
+            drawn = self._session.pieces(
                 lengths,
                 [stream.request.sampling for stream in streams],
                 rows=places,
@@ -310,7 +300,7 @@ class _Instance:
         except VcdeployError as error:
             self._fail(places, error)
             return
-        self._generating = (time.monotonic() - begin) / max(1, sum(map(len, drawn)))
+        self._generating = (time.thread_time() - begin) / max(1, sum(map(len, drawn)))
         self._deliver(places, lengths, drawn)
 
     def _generate_allowed(self, places: Sequence[int]) -> None:
@@ -328,7 +318,7 @@ class _Instance:
             return
         streams = [self.streams[place] for place in able]
         try:
-            drawn = self._session.generate(
+            drawn = self._session.pieces(
                 1,
                 [stream.request.sampling for stream in streams],
                 rows=able,
@@ -338,18 +328,18 @@ class _Instance:
         except VcdeployError as error:
             self._fail(able, error)
             return
-        for stream, tokens in zip(streams, drawn, strict=True):
-            stream.ids += [token.id for token in tokens]
+        for stream, piece in zip(streams, drawn, strict=True):
+            stream.ids += piece.ids
         self._deliver(able, [1] * len(able), drawn)
 
-    def _deliver(self, places: Sequence[int], asked: Sequence[int], drawn: Sequence[list[Token]]) -> None:
-        for place, length, tokens in zip(places, asked, drawn, strict=True):
+    def _deliver(self, places: Sequence[int], asked: Sequence[int], drawn: Sequence[Piece]) -> None:
+        for place, length, piece in zip(places, asked, drawn, strict=True):
             stream = self.streams[place]
-            stream.made += len(tokens)
-            self.counts.tokens += len(tokens)
-            self.counts.m += sum(token.m for token in tokens)
-            stream.push(stream.filter.push(tokens))
-            if len(tokens) < length or stream.filter.stopped:
+            stream.made += len(piece)
+            self.counts.tokens += len(piece)
+            self.counts.m += float(piece.m.sum())
+            stream.push(piece)
+            if len(piece) < length or stream.stopped:
                 self._end(place, STOP)
             elif not stream.left:
                 self._end(place, LENGTH)

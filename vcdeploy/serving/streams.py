@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.sampling import Allowed, Sampling, StopFilter, Token
+from vcdeploy.runtime.session import Piece
 
 if TYPE_CHECKING:
     from vcdeploy.serving.engine import Engine
@@ -89,8 +90,9 @@ class Stream:
         self.read = 0  # tokens of the prompt
         self.unread = 0  # tokens that the reader has not taken
         self.ids = list(self.request.prompt) if self.request.allowed else []  # all so far, for `allowed`
-        self.filter = StopFilter(self.request.sampling)
-        self._pieces = deque[list[Token]]()
+        self.filter = StopFilter(self.request.sampling) if self.request.sampling.stop else None
+        self._held = list[Piece]()  # what may belong to a stop sequence
+        self._pieces = deque[Piece]()
         self._progress = threading.Condition()
 
     @property
@@ -105,15 +107,16 @@ class Stream:
 
     # The reader's side
 
-    def take(self) -> tuple[list[Token], bool]:
-        """The tokens since the last call, and whether that is all."""
+    def take(self) -> tuple[Piece | None, bool]:
+        """The tokens since the last call, if any, and whether that is all."""
         with self._progress:
-            ended = self.finish is not None
-            tokens = [token for piece in self._pieces for token in piece]
+            ended, paused = self.finish is not None, self.paused
+            piece = Piece.joined(list(self._pieces)) if self._pieces else None
             self._pieces.clear()
-            self.unread -= len(tokens)
-        self.engine.wake()
-        return tokens, ended
+            self.unread = 0
+        if paused:
+            self.engine.wake()
+        return piece, ended
 
     def __iter__(self) -> Iterator[list[Token]]:
         """The tokens in pieces, as they come; raises the error that ended the stream."""
@@ -121,9 +124,9 @@ class Stream:
         while not ended:
             with self._progress:
                 self._progress.wait_for(lambda: self._pieces or self.finish is not None)
-            tokens, ended = self.take()
-            if tokens:
-                yield tokens
+            piece, ended = self.take()
+            if piece:
+                yield piece.tokens()
         if self.error is not None:
             raise self.error
 
@@ -134,18 +137,37 @@ class Stream:
 
     # The engine's side
 
-    def push(self, tokens: list[Token]) -> None:
-        if not tokens:
+    @property
+    def paused(self) -> bool:
+        """Whether it waits for its reader."""
+        return self.unread >= self.engine.limits.unread
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the tokens so far end with a stop sequence."""
+        return self.filter is not None and self.filter.stopped
+
+    def push(self, piece: Piece) -> None:
+        """Add what was generated; what may belong to a stop sequence waits for the next piece."""
+        if self.filter is not None:
+            held = Piece.joined([*self._held, piece])
+            ready = self.filter.push(piece.ids)
+            piece, self._held = held[:ready], [held[ready:]]
+        self._add(piece)
+
+    def _add(self, piece: Piece) -> None:
+        if not piece:
             return
         with self._progress:
             if self.first_token is None:
                 self.first_token = time.monotonic()
-            self._pieces.append(tokens)
-            self.unread += len(tokens)
+            self._pieces.append(piece)
+            self.unread += len(piece)
             self._progress.notify_all()
 
     def close(self, finish: str, error: VcdeployError | None = None) -> None:
-        self.push(self.filter.end())
+        if self.filter is not None and self._held:
+            self._add(self._held[0][: self.filter.end()])
         with self._progress:
             self.finish, self.error, self.ended = finish, error, time.monotonic()
             self._progress.notify_all()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -17,14 +18,14 @@ from vcdeploy.cost import active, macs
 from vcdeploy.errors import VcdeployError
 from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.sampling import MOST_HISTORY, Sampling, Token
-from vcdeploy.runtime.session import settled
+from vcdeploy.runtime.session import Piece, settled
 from vcdeploy.serving.engine import Engine
 from vcdeploy.serving.fields import BadField, Schema, checked, parse
 from vcdeploy.serving.http.answers import Events, answer, error_body, to_json, unless_gone
 from vcdeploy.serving.http.settings import Served, Server
 from vcdeploy.serving.streams import ERROR, Request, Stream
 from vcdeploy.spec import UNITS
-from vcdeploy.vocabulary import Speller
+from vcdeploy.vocabulary import Speller, Vocabulary
 
 MOST_LOGPROBS = 20
 MOST_CHOICES = 16  # streams of one request
@@ -174,25 +175,26 @@ class Completion:
             f"tokens={sum(stream.made for stream in streams)} end={ends}"
         )
 
-    async def _pieces(self) -> AsyncIterator[tuple[Choice, list[Token]]]:
+    async def _pieces(self) -> AsyncIterator[tuple[Choice, Piece | None]]:
         """The tokens of all choices as they come; a choice that has ended comes once more, without any."""
         running = list(self._choices)
         while running:
             await self._progress.wait()
             self._progress.clear()
             for choice in list(running):
-                tokens, ended = choice.stream.take()
-                if tokens:
-                    yield choice, tokens
+                piece, ended = choice.stream.take()
+                if piece:
+                    yield choice, piece
                 if ended:
                     running.remove(choice)
                     if choice.stream.finish == ERROR and choice.stream.error is not None:
                         raise choice.stream.error
-                    yield choice, []
+                    yield choice, None
 
     async def finished(self) -> None:
-        async for choice, tokens in self._pieces():
-            choice.add(tokens)
+        async for choice, piece in self._pieces():
+            if piece:
+                choice.add(piece)
 
     def whole(self) -> dict[str, Any]:
         return {
@@ -205,9 +207,9 @@ class Completion:
         usage = bool((self._values["stream_options"] or {}).get("include_usage"))
         more: dict[str, Any] = {"usage": None} if usage else {}
         try:
-            async for choice, tokens in self._pieces():
-                piece = choice.piece(tokens) if tokens else choice.last(self._server, self._served.name)
-                yield _event({**self._head(), "choices": [piece], **more})
+            async for choice, piece in self._pieces():
+                made = choice.piece(piece) if piece else choice.last(self._server, self._served.name)
+                yield _event({**self._head(), "choices": [made], **more})
             if usage:
                 yield _event({**self._head(), "choices": [], "usage": self._usage()})
             yield b"data: [DONE]\n\n"
@@ -234,35 +236,41 @@ class Choice:
         self._logprobs: int | None = values["logprobs"]
         self._with_m: bool = values["m"]
         self._speller = Speller(model.vocab)
+        self._spell = _spelling(model.vocab, self._speller)
         self._place = 0  # characters of text so far
         self._start = _text(model, stream.request.prompt) if values["echo"] else ""
-        self._tokens: list[Token] = []
+        self._pieces: list[Piece] = []
         self._compute = Compute(model)
 
-    def add(self, tokens: list[Token]) -> None:
-        self._tokens += tokens
+    def add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
 
-    def piece(self, tokens: list[Token], finish: str | None = None) -> dict[str, Any]:
+    def piece(self, tokens: Piece | None, finish: str | None = None) -> dict[str, Any]:
         """A part of the text, and what was asked for of its tokens."""
-        self._compute.add(tokens)
-        spelled = [self._spell(token.id) for token in tokens]
-        start, self._start = self._start, ""
-        self._place += len(start)
-        made: dict[str, Any] = {"index": self.index, "text": start + "".join(spelled), "logprobs": None}
-        if self._logprobs is not None:
-            made["logprobs"] = self._logprobs_of(tokens, spelled)
-        self._place += sum(map(len, spelled))
+        made: dict[str, Any] = {"index": self.index, "text": self._start, "logprobs": None}
+        self._place += len(self._start)
+        self._start = ""
+        ids = tokens.ids if tokens else []
+        if tokens:
+            self._compute.add(tokens)
+        if self._logprobs is None:
+            made["text"] += "".join(map(self._spell, ids))
+        else:
+            spelled = list(map(self._spell, ids))
+            made["text"] += "".join(spelled)
+            made["logprobs"] = self._logprobs_of(tokens.tokens() if tokens else [], spelled)
         if self._with_m:
-            made["m"] = [round(token.m, 4) for token in tokens]
+            made["m"] = tokens.m.round(4).tolist() if tokens else []
         made["finish_reason"] = finish
         return made
 
     def last(self, server: Server, name: str) -> dict[str, Any]:
         """The end of the text: why it ended, and how it goes on."""
-        return self._ended(self.piece([], self.stream.finish), server, name)
+        return self._ended(self.piece(None, self.stream.finish), server, name)
 
     def whole(self, server: Server, name: str) -> dict[str, Any]:
-        return self._ended(self.piece(self._tokens, self.stream.finish), server, name)
+        tokens = Piece.joined(self._pieces) if self._pieces else None
+        return self._ended(self.piece(tokens, self.stream.finish), server, name)
 
     def _ended(self, made: dict[str, Any], server: Server, name: str) -> dict[str, Any]:
         if self._vocab.kind == "bits":
@@ -273,14 +281,11 @@ class Choice:
             made["state"] = server.signer.seal(name, self.stream.state)
         return made
 
-    def _spell(self, id_: int) -> str:
-        return self._vocab.symbols[id_] + " " if self._vocab.kind == "music" else self._speller.spell(id_)
-
     def _logprobs_of(self, tokens: list[Token], spelled: list[str]) -> dict[str, Any]:
-        symbols, offsets, place = self._vocab.symbols, [], self._place
+        symbols, offsets = self._vocab.symbols, []
         for text in spelled:
-            offsets.append(place)
-            place += len(text)
+            offsets.append(self._place)
+            self._place += len(text)
         alternatives = [
             {symbols[id_]: round(value, 6) for id_, value in token.alternatives[: self._logprobs]} for token in tokens
         ]
@@ -296,17 +301,17 @@ class Compute:
     """What the generated tokens cost, next to a dense GRU of the same size."""
 
     def __init__(self, model: Model) -> None:
-        self._config, self._m = model.config, list[float]()
+        self._config, self._m = model.config, list[NDArray[np.float64]]()
 
-    def add(self, tokens: list[Token]) -> None:
-        self._m += [token.m for token in tokens]
+    def add(self, piece: Piece) -> None:
+        self._m.append(piece.m)
 
     def summary(self) -> dict[str, Any]:
         """Means per token. With several layers the cost is that of the mean m, which is at most the true one."""
-        config, count = self._config, len(self._m)
-        if not count or not UNITS[config["unit"]].variable:
-            return {"m": 1.0 if count else None, "macs": None, "dense_gru": None}
-        m = np.array(self._m)
+        config = self._config
+        if not self._m or not UNITS[config["unit"]].variable:
+            return {"m": 1.0 if self._m else None, "macs": None, "dense_gru": None}
+        m = np.concatenate(self._m)
         squares = [float(np.mean(active(m, config).astype(np.float64) ** 2))] * config["layers"]
         spent = macs(config["unit"], config["dim"], squares)
         dense = macs("gru", config["dim"], [config["dim"] ** 2] * config["layers"])
@@ -341,6 +346,13 @@ def _text(model: Model, ids: list[int]) -> str:
     if model.vocab.kind == "music":
         return "".join(model.vocab.symbols[id_] + " " for id_ in ids)
     return model.vocab.decode(ids)
+
+
+def _spelling(vocab: Vocabulary, speller: Speller) -> Callable[[int], str]:
+    """A function that spells tokens, one after the other."""
+    if vocab.kind == "text":
+        return vocab.symbols.__getitem__
+    return speller.spell if vocab.kind == "bits" else lambda id_: vocab.symbols[id_] + " "
 
 
 def _event(content: dict[str, Any]) -> bytes:

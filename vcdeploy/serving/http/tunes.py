@@ -14,7 +14,7 @@ from starlette.responses import Response
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.music import notation
 from vcdeploy.music.form import Form
-from vcdeploy.runtime.sampling import Token
+from vcdeploy.runtime.session import Piece
 from vcdeploy.runtime.tunes import begin
 from vcdeploy.serving.fields import BadField, Schema, checked, parse
 from vcdeploy.serving.http.answers import Problem, answer, unless_gone
@@ -76,19 +76,21 @@ async def compose(server: Server, http: HttpRequest) -> Response:
     progress = asyncio.Event()
     stream = engine.submit(request, server.bridge.setter(progress))
     try:
-        tokens = await unless_gone(http.receive, _finished(stream, progress))
+        pieces = await unless_gone(http.receive, _finished(stream, progress))
     finally:
         stream.cancel()
         http.state.note = lambda: f"model={served.name} tokens={stream.made} end={stream.finish or 'gone'}"
     if stream.finish == ERROR and stream.error is not None:
         raise stream.error
+    tokens = [token for piece in pieces for token in piece.tokens()]
     symbols = [model.vocab.symbols[id_] for id_ in [*request.prompt[begins:], *(token.id for token in tokens)]]
     repaired, title = notation.repaired(symbols), values["title"] or f"Sample 1, seed {seed}"
     abc = notation.to_abc(repaired, title, 1)
     if values["format"] != "json":
         return await _file(values["format"], repaired, title, abc)
     compute = Compute(model)
-    compute.add(tokens)
+    for piece in pieces:
+        compute.add(piece)
     head = {notation.role(symbol): symbol[2:] for symbol in reversed(symbols)}
     given = [None] * (len(symbols) - len(tokens))
     return answer(
@@ -110,14 +112,14 @@ async def compose(server: Server, http: HttpRequest) -> Response:
     )
 
 
-async def _finished(stream: Stream, progress: asyncio.Event) -> list[Token]:
-    tokens, ended = list[Token](), False
+async def _finished(stream: Stream, progress: asyncio.Event) -> list[Piece]:
+    pieces, ended = list[Piece](), False
     while not ended:
         await progress.wait()
         progress.clear()
-        more, ended = stream.take()
-        tokens += more
-    return tokens
+        piece, ended = stream.take()
+        pieces += [piece] if piece else []
+    return pieces
 
 
 async def _first_of_music(server: Server) -> Any:
