@@ -164,9 +164,16 @@ def test_what_is_too_much_is_refused(engine: Engine) -> None:
     for each in running:
         each.cancel()
     assert [len(everything(each)) for each in waiting] == [5, 5, 5]
-    engine.drain()
+
+
+def test_draining_ends_what_takes_too_long(engine: Engine) -> None:
+    streams = [engine.submit(request(ENDLESS)), engine.submit(request(ENDLESS, timeout=1000))]
+    engine.drain(0.05)
     with pytest.raises(Refused, match="shutting down"):
         engine.submit(request(5))
+    for stream in streams:
+        wait_for(lambda each=stream: each.finish)
+        assert stream.finish == "timeout"
 
 
 def test_closing_ends_everything(model: Model) -> None:

@@ -338,16 +338,13 @@ def test_schemathesis_finds_no_server_error() -> None:
 
 
 def test_sigterm_lets_requests_finish() -> None:
-    """What takes longer than --drain ends with what it has."""
-    server = start("english", "--lazy", "--max-tokens", str(ENDLESS), "--drain", "1", token=False)
-    clients = [server.begin({"prompt": PRIME, "max_tokens": count, "stream": True}) for count in (4096, ENDLESS)]
-    contents = [client.recv(4096) for client in clients]
-    server.process.terminate()
-    for client, content, finish in zip(clients, contents, (b"length", b"timeout"), strict=True):
+    server = start("english", "--lazy", "--drain", "600", token=False)
+    with server.begin({"prompt": PRIME, "max_tokens": 4096, "stream": True}) as client:
+        content = client.recv(4096)
+        server.process.terminate()
         while more := client.recv(1 << 16):
             content += more
-        assert b'"finish_reason":"%s"' % finish in content and b"[DONE]" in content
-        client.close()
+    assert b'"finish_reason":"length"' in content and b"[DONE]" in content
     assert server.wait() == 0
     assert any("SIGTERM: draining" in line for line in server.log)
 
