@@ -20,6 +20,14 @@ def test_features_are_those_the_kernel_reports() -> None:
     assert features == {name: name in flags for name in features}
 
 
+@pytest.mark.skipif("avx512" not in _native.instruction_sets(), reason="needs AVX-512")
+def test_floats_take_half_a_register_where_instructions_of_512_bits_run_in_two_halves() -> None:
+    described = CPUINFO.read_text().split("\n\n")[0]
+    of = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in described.splitlines()}
+    zen_4 = of["vendor_id"] == "AuthenticAMD" and int(of["cpu family"]) <= 25
+    assert _native.instruction_sets()[:2] == (["avx512vl", "avx512"] if zen_4 else ["avx512", "avx512vl"])
+
+
 @pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64"), reason="needs 64-bit Arm")
 def test_arm_has_neon_and_no_x86_kernels() -> None:
     assert [name for name, present in _native.cpu_features().items() if present] == ["neon"]

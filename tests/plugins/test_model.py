@@ -291,16 +291,17 @@ def test_nan_in_the_state(precision: str, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("D", [37, 64, 200])
-def test_logits_do_not_depend_on_earlier_tokens(D: int, precision: str, isa: str) -> None:
-    """The output layer keeps sums of what did not change; if quantized, the range of a large state also shrinks."""
-    weights = Weights("vcgru", D, vocab=19)
+@pytest.mark.parametrize(("D", "layers"), [(37, 1), (64, 1), (200, 1), (200, 2)])
+def test_results_do_not_depend_on_earlier_tokens(D: int, layers: int, precision: str, isa: str) -> None:
+    """Schedulers, ranges and the output layer keep what did not change; the range of a large state also shrinks."""
+    weights = Weights("vcgru", D, vocab=19, layers=layers)
     model, state = weights.model(precision=precision, isa=isa), 3 * weights.state(1)
     tokens = np.random.default_rng(0).integers(0, 19, (30, 1))
-    at_once = model.run(tokens, state)[0]
+    at_once, _, fractions = model.run(tokens, state)
     for t, token in enumerate(tokens):
-        logits, state, _ = model.run(token[None], state)
+        logits, state, m = model.run(token[None], state)
         assert same_bits(logits[0], at_once[t])
+        assert same_bits(m[0], fractions[t])
 
 
 def test_sizes() -> None:

@@ -15,7 +15,7 @@ from vcdeploy.kernels import native
 from vcdeploy.reference.cells import STEPS
 from vcdeploy.spec import TRAINED_UNITS, UNITS
 
-ISAS = _native.instruction_sets()
+ISAS = [isa for isa in _native.instruction_sets() if isa != "avx512vl"]  # which trains as avx512
 # Sorted batches, tiles of every size, more tokens than fit into a block and a stretch.
 WIDE = [
     Case(unit, T, B, D, level, sharpness)

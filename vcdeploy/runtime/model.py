@@ -43,7 +43,7 @@ from vcdeploy.vocabulary import Vocabulary
 from vcdeploy.zoo import FOLDER
 
 LOGITS = ("all", "last", "none")
-ISAS = ("avx512", "avx2", "portable")  # of the native backend, as far as the processor has them
+ISAS = ("avx512", "avx512vl", "avx2", "portable")  # of the native backend, as far as the processor has them
 
 
 @dataclass
@@ -258,7 +258,7 @@ def load(
             onnxruntime:tensorrt our plugin with the TensorRT provider. Not run on a GPU yet.
         precision: f32, f16, bf16, int8 or w8a8; by default that of the file. Only the native backend can change it.
         threads: Number of CPU threads. In PyTorch this is a process-wide setting.
-        isa: Instruction set of the native backend: avx512, avx2 or portable; by default the best one the processor has.
+        isa: Instruction set of the native backend: avx512, avx512vl, avx2 or portable; by default the fastest one.
             `Model.detail` names the one in use, `vcdeploy doctor` those available. int8 and w8a8 have the same bits on
             each.
 

@@ -14,6 +14,7 @@ void Batch::reserve(int count) {
     while (static_cast<int>(states_.size()) < count) {
         outputs_.emplace_back(network_.output());
         stale_.push_back(network_.dim());
+        for (int l = 0; l < network_.layers(); ++l) kept_.emplace_back(network_.dim());
         states_.emplace_back(stepper_.padded() * network_.state_rows());
     }
     changed_.resize(std::max<std::size_t>(kRows, states_.size()));
@@ -23,6 +24,7 @@ void Batch::reserve(int count) {
 
 void Batch::read_state(int n, const float* state, std::size_t stride) {
     for (int s = 0; s < network_.state_rows(); ++s) std::copy_n(state + s * stride, network_.dim(), this->state(n, s));
+    for (int l = 0; l < network_.layers(); ++l) kept(n, l).forget(network_.dim());
     outputs_[n].reset();
 }
 
@@ -40,13 +42,14 @@ void Batch::read_layer(int l, const std::vector<int>& which, const Reading& read
         for (int i = 0; i < count; ++i) {
             const int n = which[i];
             Stepper::Sequence& sequence = sequences_[i];
-            sequence = {{}, nullptr, state(n, first_row), network_.has_cell() ? state(n, first_row + 1) : nullptr};
+            float* c = network_.has_cell() ? state(n, first_row + 1) : nullptr;
+            sequence = {{}, &kept(n, l), nullptr, state(n, first_row), c};
             if (l > 0) {
-                sequence.input.x = rows_.data() + (t * count + i) * padded;
+                sequence.input = {rows_.data() + (t * count + i) * padded, changed_[t * count + i]};
                 continue;
             }
             const std::int64_t token = reading.tokens[t * reading.batch + n];
-            sequence.input = {network_.embedding(token), network_.table(), token};
+            sequence.input = {network_.embedding(token), network_.dim(), network_.table(), token};
         }
         stepper_.step(network_.layer(l), sequences_.data(), count);
         for (int i = 0; i < count; ++i) {

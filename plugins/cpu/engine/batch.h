@@ -52,12 +52,14 @@ class Batch {
     static constexpr std::int64_t kPiece = 64'000'000;
 
     float* state(int n, int row) { return states_[n].data() + row * stepper_.padded(); }
+    Stepper::Kept& kept(int n, int l) { return kept_[n * network_.layers() + l]; }
     void read_layer(int l, const std::vector<int>& which, const Reading& reading, bool keep_rows);
 
     const Network& network_;
     int chunk_;  // steps of one sequence in a piece
     Stepper stepper_;
     std::vector<Buffer<float>> states_;           // of each sequence: [S, padded]
+    std::vector<Stepper::Kept> kept_;             // of each sequence, in each layer
     std::vector<OutputLayer::Sequence> outputs_;  // of each sequence
     std::vector<int> stale_;                      // of each: leading elements that outputs_ has not seen
     std::vector<Stepper::Sequence> sequences_;

@@ -18,31 +18,25 @@ OutputLayer::OutputLayer(const MatrixView& W, const float* bias, int vocab, int 
         throw std::invalid_argument("the output layer's bias holds a NaN or an infinity");
 }
 
-OutputLayer::Sequence::Sequence(const OutputLayer& layer) : logits_(rounded_up(layer.vocab_, kPanel)) {
-    const std::size_t blocks = output_blocks(layer.dim_) + 1, sums = blocks * rounded_up(layer.vocab_, kPanel);
+OutputLayer::Sequence::Sequence(const OutputLayer& layer)
+    : largest_(layer.dim_), logits_(rounded_up(layer.vocab_, kPanel)) {
+    const std::size_t sums = (kept_blocks(layer.dim_) + std::size_t{1}) * rounded_up(layer.vocab_, kPanel);
     const Precision precision = layer.W_.view().precision;
     const std::size_t padded = rounded_up(layer.dim_, kShell);
     if (has_byte_levels(precision))
         bytes_ = Buffer<std::int8_t>(padded);
     else if (is_quantized(precision))
         levels_ = Buffer<std::int16_t>(padded);
-    if (is_quantized(precision)) {
+    if (is_quantized(precision))
         counts_ = Buffer<std::int32_t>(sums);
-        largest_ = Buffer<float>(blocks);
-    } else
+    else
         sums_ = Buffer<float>(sums);
 }
 
 bool OutputLayer::Sequence::quantize(Activations& h, int dim, int levels, int& changed, const Kernels& kernels) {
-    for (int block = 0; block < output_blocks(changed); ++block) {
-        const int begin = block * kOutputBlock;
-        largest_[block] = kernels.largest(h.value + begin, std::min(kOutputBlock, dim - begin));
-    }
-    float largest = 0;
-    for (int block = 0; block < output_blocks(dim); ++block) {
-        if (!std::isfinite(largest_[block])) return false;
-        largest = std::max(largest, largest_[block]);
-    }
+    largest_.change(changed);
+    const float largest = largest_.of(h.value, kernels);
+    if (!std::isfinite(largest)) return false;
     set_range(h, state_range(largest), levels);
     if (h.unit != unit_) changed = dim;
     unit_ = h.unit;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "engine/kept.h"
 #include "kernels/table.h"
 #include "system/buffer.h"
 #include "system/threads.h"
@@ -43,7 +44,7 @@ class OutputLayer {
         Buffer<std::int32_t> counts_;  // the same if quantized
         Buffer<std::int16_t> levels_;  // [dim, rounded up to a shell]: h quantized, in int8
         Buffer<std::int8_t> bytes_;    // the same in w8a8
-        Buffer<float> largest_;        // [blocks]: largest magnitude in each block, if quantized
+        KeptLargest largest_;          // of h, if quantized
         float unit_ = 0;               // value of a level
         Buffer<float> logits_;         // [vocab, rounded up to a panel]
         bool fresh_ = true;

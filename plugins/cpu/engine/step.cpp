@@ -54,7 +54,8 @@ Stepper::Stepper(Unit unit, int dim, Precision precision, Softness softness, con
 }
 
 // Computes hbar and the vector to multiply by V. Returns false if it is quantized and a value is not finite.
-bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot) {
+bool Stepper::prepare(const Layer& layer, const Sequence& sequence, const Extent& extent, Slot& slot) {
+    const Input& input = sequence.input;
     const int active = extent.active;
     const bool quantized = is_quantized(layer.precision);
     Step& step = slot.step;
@@ -71,9 +72,10 @@ bool Stepper::prepare(const Layer& layer, const Input& input, const Extent& exte
         step.input_begin = std::min(extent.ones, tabulated) / kColumnGroup * kColumnGroup;
         step.input_end = std::max(active, tabulated);
     }
-    const float of_state = kernels_.mask_state(slot.e.data(), h, active, slot.hbar.data());
+    const float of_state = kernels_.mask_state(slot.e.data(), sequence.h, active, slot.hbar.data());
     if (quantized) {
-        const float of_input = input.table ? input.table->largest(input.token) : kernels_.largest(input.x, dim_);
+        const float of_input =
+            input.table ? input.table->largest(input.token) : sequence.kept->largest_input.of(input.x, kernels_);
         if (!std::isfinite(of_state) || !std::isfinite(of_input)) return false;
         set_range(step.hbar, state_range(of_state), levels_);
         kernels_.quantize(step.hbar, 0, active);
@@ -97,9 +99,10 @@ void Stepper::schedule(const Layer& layer, Sequence& sequence) const {
     }
     const Scheduler& scheduler = *layer.scheduler;
     const Input& input = sequence.input;
+    Kept& kept = *sequence.kept;
     const double of_input =
-        input.table ? input.table->of_scheduler(input.token) : scheduler.of_input(input.x, kernels_);
-    const double logit = scheduler.logit(scheduler.of_state(sequence.h, kernels_), of_input);
+        input.table ? input.table->of_scheduler(input.token) : kept.of_input.of(scheduler.v(), input.x, kernels_);
+    const double logit = scheduler.logit(kept.of_state.of(scheduler.u(), sequence.h, kernels_), of_input);
     sequence.m = is_quantized(layer.precision) ? kernels_.update_fraction(static_cast<float>(logit))
                                                : scheduler.update_fraction(logit);
 }
@@ -124,7 +127,7 @@ bool Stepper::start(const Layer& layer, Sequence& sequence, Slot& slot) {
     }
     sequence.changed = extent.active;
     if (extent.active == 0) return false;
-    if (!prepare(layer, sequence.input, extent, sequence.h, slot)) {
+    if (!prepare(layer, sequence, extent, slot)) {
         fill_with_nan(sequence.h, extent.active);
         if (sequence.c) fill_with_nan(sequence.c, extent.active);
         return false;
@@ -163,6 +166,7 @@ void Stepper::step_together(const Layer& layer, Sequence* const* sequences, int 
 void Stepper::step(const Layer& layer, Sequence* sequences, int count) {
     order_.clear();
     for (int n = 0; n < count; ++n) {
+        sequences[n].kept->change_input(sequences[n].input.changed);
         schedule(layer, sequences[n]);
         order_.push_back(&sequences[n]);
     }
@@ -172,6 +176,7 @@ void Stepper::step(const Layer& layer, Sequence* sequences, int count) {
         std::sort(order_.begin(), order_.end(), [&](const Sequence* a, const Sequence* b) { return key(a) > key(b); });
     for (int from = 0; from < count; from += kMostSteps)
         step_together(layer, order_.data() + from, std::min(kMostSteps, count - from));
+    for (int n = 0; n < count; ++n) sequences[n].kept->of_state.change(sequences[n].changed);
 }
 
 }  // namespace vcdeploy

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/kept.h"
 #include "kernels/table.h"
 #include "system/buffer.h"
 #include "system/threads.h"
@@ -19,9 +20,30 @@ class Stepper {
   public:
     Stepper(Unit unit, int dim, Precision precision, Softness softness, const Kernels& kernels, int threads);
 
-    // The input of a layer: x [dim] and, for a layer with a table, the token x is the embedding of.
+    // What is kept of a sequence in a layer from one step to the next.
+    struct Kept {
+        explicit Kept(int dim) : of_state(dim), of_input(dim), largest_input(dim) {}
+
+        void change_input(int elements) {
+            of_input.change(elements);
+            largest_input.change(elements);
+        }
+
+        // After h was set from outside, and x of the next step has nothing to do with the last one.
+        void forget(int dim) {
+            of_state.change(dim);
+            change_input(dim);
+        }
+
+        KeptDot of_state, of_input;  // u·h, v·x
+        KeptLargest largest_input;   // of x
+    };
+
+    // The input of a layer: x [dim], of which the first `changed` elements may differ from the last step's; and for a
+    // layer with a table, the token x is the embedding of.
     struct Input {
         const float* x = nullptr;
+        int changed = 0;
         const InputTable* table = nullptr;
         std::int64_t token = 0;
     };
@@ -29,6 +51,7 @@ class Stepper {
     // A sequence before and after a step.
     struct Sequence {
         Input input;
+        Kept* kept;
         const float* given_m;  // overrides the scheduler's m, or null
         float* h;              // [padded], updated
         float* c;              // [padded], updated; VCLSTM
@@ -61,7 +84,7 @@ class Stepper {
 
     void schedule(const Layer& layer, Sequence& sequence) const;
     bool start(const Layer& layer, Sequence& sequence, Slot& slot);
-    bool prepare(const Layer& layer, const Input& input, const Extent& extent, const float* h, Slot& slot);
+    bool prepare(const Layer& layer, const Sequence& sequence, const Extent& extent, Slot& slot);
     void step_together(const Layer& layer, Sequence* const* sequences, int count);
 
     const UnitSpec& spec_;

@@ -2,6 +2,7 @@
 #include "kernels/dispatch.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "system/cpu_features.h"
 
@@ -11,8 +12,10 @@ std::vector<const Kernels*> usable_kernels() {
     std::vector<const Kernels*> usable;
 #ifdef VCDEPLOY_X86
     const CpuFeatures& cpu = cpu_features();
-    if (cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512_vnni && cpu.fma && cpu.f16c)
-        usable.push_back(&avx512::kKernels);
+    if (cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512_vnni && cpu.fma && cpu.f16c) {
+        usable = {&avx512::kKernels, &avx512vl::kKernels};
+        if (cpu.halves_avx512) std::swap(usable[0], usable[1]);
+    }
     if (cpu.avx2 && cpu.fma && cpu.f16c) usable.push_back(&avx2::kKernels);
 #endif
     usable.push_back(&portable::kKernels);

@@ -14,6 +14,7 @@
 #include "kernels/bias.h"
 //
 #include "kernels/gru.h"
+#include "kernels/kept_dot.h"
 #include "kernels/scheduler_int8.h"
 #include "kernels/softmax.h"
 #include "kernels/vcgru.h"
@@ -25,7 +26,7 @@ namespace vcdeploy::VCDEPLOY_ISA {
 extern const Kernels kKernels;  // a const object needs this to be visible in other files
 const Kernels kKernels = {
     VCDEPLOY_ISA_NAME,
-    dot<float>,
+    dot_from_the_end,
     largest,
     quantize,
     mask_state,

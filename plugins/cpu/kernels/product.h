@@ -14,9 +14,10 @@ namespace vcdeploy::VCDEPLOY_ISA {
 static inline int lesser(int a, int b) { return a < b ? a : b; }
 static inline int greater(int a, int b) { return a > b ? a : b; }
 
-// Sequences that are multiplied by a weight while it is in a register, so that their sums take so many registers.
-constexpr int together(int gates, int registers, int most = 4) {
-    while (most > 1 && gates * kRegisters * most > registers) most /= 2;
+// How many sequences are multiplied by a weight while it is in a register: at most `most`, if each has so many registers
+// of sums and all may have `limit`.
+constexpr int together(int registers, int limit, int most) {
+    while (most > 1 && registers * most > limit) most /= 2;
     return most;
 }
 
@@ -26,8 +27,12 @@ constexpr std::size_t kNearCache = 1 << 20;
 template <class Stored, int Gates>
 struct Floats {
     using Weight = Stored;
-    static constexpr int kColumns = 1;  // columns that are multiplied at once
-    static constexpr int kTogether = together(Gates, kSumRegisters);
+    static constexpr int kColumns = 1;                // columns that are multiplied at once
+    static constexpr int kSums = Gates * kRegisters;  // registers of sums
+    static constexpr int kTogether = together(kSums, kSumRegisters, kRegisters == 1 ? 8 : 4);
+    // Eight sums hide the latency of an addition. Registers of 512 bits wait for weights in f32 anyway: reading fewer
+    // panels at once is faster.
+    static constexpr int kEnough = kRegisters == 1 && sizeof(Weight) == sizeof(float) ? 4 : 8;
 
     Rows gate[Gates];  // the sums of a panel
 
@@ -56,7 +61,7 @@ struct Int8 {
     template <int Gates>
     using Panel = PanelCounts<Gates>;
     static constexpr int kColumns = kColumnsAtOnce;
-    static constexpr int most_together(int gates) { return together(gates, kSumRegisters * 2 / 3); }
+    static constexpr int most_together(int registers) { return together(registers, kSumRegisters * 2 / 3, 4); }
     static const std::int16_t* values(const Activations& x) { return x.level; }
     static Counts start_of(std::int32_t total) { return VCDEPLOY_ISA::start_of(total); }
 };
@@ -64,7 +69,7 @@ struct W8a8 {
     template <int Gates>
     using Panel = PanelBytes<Gates>;
     static constexpr int kColumns = kColumnGroup;
-    static constexpr int most_together(int gates) { return together(gates, kByteSumRegisters, 8); }
+    static constexpr int most_together(int registers) { return together(registers, kByteSumRegisters, 8); }
     static const std::int8_t* values(const Activations& x) { return x.level_8; }
     static Counts start_of(std::int32_t total) { return start_of_bytes(total); }
 };
@@ -74,7 +79,9 @@ template <class Quantized, int Gates>
 struct Integers {
     using Weight = std::uint8_t;
     static constexpr int kColumns = Quantized::kColumns;
-    static constexpr int kTogether = Quantized::most_together(Gates);
+    static constexpr int kSums = Quantized::template Panel<Gates>::kRegisters;  // registers of sums
+    static constexpr int kTogether = Quantized::most_together(kSums);
+    static constexpr int kEnough = 8;
 
     typename Quantized::template Panel<Gates> counts;
 
@@ -164,26 +171,31 @@ static inline void multiply_panels(const typename Sums::Weight* weights, const O
     for (int p = 0; p < Panels; ++p) end(panel[p], sums[p]);
 }
 
-// Panels whose sums fit in twelve registers; eight hide the latency of an addition.
-constexpr int panels_at_once(int gates) {
-    return gates * kRegisters * 4 <= 8 ? 4 : gates * kRegisters * 2 <= 12 ? 2 : 1;
+// How many panels of so many registers of sums are multiplied at once, until they have `enough` sums.
+constexpr int panels_at_once(int registers, int enough) {
+    int panels = 1;
+    while (registers * panels < enough && registers * panels * 2 <= kPanelRegisters) panels *= 2;
+    return panels;
+}
+
+// Multiplies `size` panels, up to Most.
+template <class Sums, int Gates, int Most, class... Rest>
+static inline void multiply_some(int size, Rest... rest) {
+    if constexpr (Most > 0) {
+        if (size == Most) return multiply_panels<Sums, Gates, Most>(rest...);
+        multiply_some<Sums, Gates, Most - 1>(size, rest...);
+    }
 }
 
 // Multiplies for one sequence: the panels of a part, in groups of similar size.
 template <class Sums, int Gates, class Begin, class End>
 static inline void multiply_alone(const void* weights, const Operand& of, Part mine, Begin begin, End end) {
-    constexpr int kMost = panels_at_once(Gates);
+    constexpr int kMost = panels_at_once(Sums::kSums, Sums::kEnough);
     const auto* w = static_cast<const typename Sums::Weight*>(weights);
     const int count = panels_of_part(of.active, mine);
     for (int first = 0, groups = (count + kMost - 1) / kMost; groups > 0; --groups) {
         const int size = (count - first + groups - 1) / groups;
-        if constexpr (kMost >= 4) {
-            if (size == 4) multiply_panels<Sums, Gates, 4>(w, of, first, mine, begin, end);
-            if (size == 3) multiply_panels<Sums, Gates, 3>(w, of, first, mine, begin, end);
-        }
-        if constexpr (kMost >= 2)
-            if (size == 2) multiply_panels<Sums, Gates, 2>(w, of, first, mine, begin, end);
-        if (size == 1) multiply_panels<Sums, Gates, 1>(w, of, first, mine, begin, end);
+        multiply_some<Sums, Gates, kMost>(size, w, of, first, mine, begin, end);
         first += size;
     }
 }
@@ -497,8 +509,8 @@ static inline void walk_output(const OutputCalls& calls, Part mine, Block block,
     int changed = 0;
     for (int n = 0; n < calls.count; ++n) changed = greater(changed, calls.call[n].changed);
     by_panels(calls.rows, mine, [&](auto panels, int panel) {
-        for (int b = output_blocks(changed) - 1; b >= 0; --b) {
-            const Columns of{b * kOutputBlock, lesser((b + 1) * kOutputBlock, calls.dim)};
+        for (int b = kept_blocks(changed) - 1; b >= 0; --b) {
+            const Columns of{b * kKeptBlock, lesser((b + 1) * kKeptBlock, calls.dim)};
             const std::size_t at = b * rows + panel * kPanel;
             for (int n = 0; n < calls.count; ++n)
                 if (calls.call[n].changed > of.begin) block(panels, panel, calls.call[n], of, at, at + rows);

@@ -56,7 +56,7 @@ template Extent extent_of(double, int, const Softness&);
 template void soften(float, int, const Softness&, Extent, float*);
 template void soften(double, int, const Softness&, Extent, double*);
 
-Scheduler::Scheduler(const float* u, const float* v, float b, int dim) : dim_(dim), b_(b), u_(dim), v_(dim) {
+Scheduler::Scheduler(const float* u, const float* v, float b, int dim) : b_(b), u_(dim), v_(dim) {
     bool finite = std::isfinite(b);
     for (int i = 0; i < dim; ++i) finite = finite && std::isfinite(u[i]) && std::isfinite(v[i]);
     if (!finite) throw std::invalid_argument("a weight of the scheduler (u, v or b) is NaN or infinite");

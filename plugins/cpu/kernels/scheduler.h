@@ -2,7 +2,7 @@
 //
 //     m = sigmoid(u·h + v·x + b),  e_i = Thres(sigmoid(sharpness * (m*D - i))),  a = the largest i with e_i > 0
 //
-// The logit is summed in double, and m is rounded to float once, before the mask is computed from it: the m that is
+// The logit is summed in double (kernels.dot), and m is rounded to float once, before the mask is computed from it: the m that is
 // returned determines which dimensions were active, and is the same on every instruction set. int8 and w8a8 use the same logit,
 // rounded to float, but its own sigmoid (scheduler_int8.h).
 #pragma once
@@ -35,16 +35,15 @@ class Scheduler {
     // u, v: [dim], copied. Throws std::invalid_argument if a value is NaN or infinite.
     Scheduler(const float* u, const float* v, float b, int dim);
 
-    // u·h for a state h [dim], v·x for an input x [dim].
-    double of_state(const float* h, const Kernels& kernels) const { return kernels.dot(u_.data(), h, dim_); }
-    double of_input(const float* x, const Kernels& kernels) const { return kernels.dot(v_.data(), x, dim_); }
+    // [dim], to multiply by the state and by the input.
+    const float* u() const { return u_.data(); }
+    const float* v() const { return v_.data(); }
 
     // The logit of m from both terms, and m from the logit.
     double logit(double of_state, double of_input) const { return of_state + of_input + b_; }
     static float update_fraction(double logit);
 
   private:
-    int dim_;
     double b_;
     Buffer<float> u_, v_;
 };

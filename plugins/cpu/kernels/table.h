@@ -84,8 +84,8 @@ struct Steps {
 
 using Phase = void (*)(Steps, Part);
 
-constexpr int kOutputBlock = 64;  // columns of the output layer whose sums are kept
-constexpr int output_blocks(int columns) { return (columns + kOutputBlock - 1) / kOutputBlock; }
+constexpr int kKeptBlock = 64;  // elements of a state whose sums are kept from one step to the next
+constexpr int kept_blocks(int elements) { return (elements + kKeptBlock - 1) / kKeptBlock; }
 
 // logits = W h + bias for one token, by sums over blocks of columns: S_b = S_{b+1} + W_b h_b (engine/output.h).
 struct OutputCall {
@@ -121,9 +121,11 @@ constexpr int kReadTogether = 128;  // floats: `sum` takes a multiple of this
 struct Kernels {
     const char* name;
 
-    // Σ a_i b_i in double, the same bits from every table: products of floats are exact in double, and element i
-    // always goes to partial sum i mod 16.
-    double (*dot)(const float* a, const float* b, int n);
+    // Σ a_i b_i in double, the same bits from every table and whatever is kept: products of floats are exact in double,
+    // and element i always goes to partial sum i mod 16, block by block from the last to the first. kept: the partial
+    // sums from each block on, [blocks + 1][16], the last ones zero, or null. Those past the first `changed` elements
+    // must be of the same vectors; the others are computed. Without `kept`, changed is n.
+    double (*dot)(const float* a, const float* b, int n, int changed, double* kept);
 
     // The largest magnitude among n values; NaN if one is NaN.
     float (*largest)(const float* values, int n);
@@ -164,6 +166,9 @@ namespace avx2 {
 extern const Kernels kKernels;
 }
 namespace avx512 {
+extern const Kernels kKernels;
+}
+namespace avx512vl {
 extern const Kernels kKernels;
 }
 #endif

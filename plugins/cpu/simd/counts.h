@@ -31,6 +31,8 @@ static inline Levels spread(const std::int16_t* levels) {
 
 template <int Gates>
 struct PanelCounts {
+    static constexpr int kRegisters = 2 * Gates;
+
     __m512i low[Gates], high[Gates];  // as in Counts
 };
 
@@ -71,9 +73,9 @@ static inline Counts product_of(const PanelCounts<Gates>& sum, int gate, Counts 
     return settled(Counts{total(sum.low), total(sum.high)} + initial);
 }
 
-// A register has four columns of a gate, and one of sums all its rows. kByteSumRegisters counts halves, as kSumRegisters
-// does: at least eight sums hide the latency of the instruction.
-constexpr int kByteSumRegisters = 32;
+// A register has four columns of a gate, and one of sums all its rows. At least eight sums hide the latency of the
+// instruction.
+constexpr int kByteSumRegisters = 16;
 
 using ByteLevels = __m512i;
 
@@ -85,6 +87,8 @@ static inline ByteLevels spread(const std::int8_t* levels) {
 
 template <int Gates>
 struct PanelBytes {
+    static constexpr int kRegisters = Gates;
+
     __m512i gate[Gates];
 };
 
@@ -120,6 +124,7 @@ static inline Counts product_of(const PanelBytes<Gates>& sum, int gate, Counts i
 #else
 
 constexpr int kColumnsAtOnce = 2;
+constexpr int kCountRegisters = kRegisters;  // per Counts
 
 using Levels = const std::int16_t*;
 
@@ -127,6 +132,8 @@ static inline Levels spread(const std::int16_t* levels) { return levels; }
 
 template <int Gates>
 struct PanelCounts {
+    static constexpr int kRegisters = Gates * kCountRegisters;
+
     Counts gate[Gates];
 };
 
@@ -158,6 +165,8 @@ constexpr int kByteSumRegisters = kSumRegisters;
 
 template <int Gates>
 struct PanelBytes {
+    static constexpr int kRegisters = Gates * kCountRegisters;
+
     Counts gate[Gates];
 };
 

@@ -11,8 +11,8 @@
 
 namespace vcdeploy::VCDEPLOY_ISA {
 
-constexpr int kRegisters = 4;                        // per Rows
-constexpr int kSumRegisters = 8, kPanelOrder = 384;  // as in avx.h
+constexpr int kRegisters = 4;                                              // per Rows
+constexpr int kSumRegisters = 8, kPanelRegisters = 12, kPanelOrder = 384;  // as in avx.h
 #define VCDEPLOY_UNROLL_COLUMNS
 
 #ifdef __GNUC__

@@ -49,8 +49,11 @@ bool bit(std::uint32_t word, int n) { return (word >> n) & 1u; }
 
 CpuFeatures ask() {
     CpuFeatures f;
-    const std::uint32_t leaves = cpuid(0, 0).eax;
+    const Registers maker = cpuid(0, 0);
+    const std::uint32_t leaves = maker.eax;
     const Registers basic = cpuid(1, 0);
+    const int family = static_cast<int>((basic.eax >> 8 & 15) + (basic.eax >> 20 & 255));
+    f.halves_avx512 = maker.ebx == 0x68747541 && family <= 25;  // "Auth", of AuthenticAMD
     const bool osxsave = bit(basic.ecx, 27);
     if (!osxsave) return f;  // without it xgetbv itself is illegal
 

@@ -19,6 +19,7 @@ struct CpuFeatures {
     bool avx512_vnni = false;  // int8 dot products
     bool avx512_bf16 = false;  // bfloat16 dot products
     bool neon = false;
+    bool halves_avx512 = false;  // executes instructions of 512 bits in two halves: AMD's Zen 4
 };
 
 // The features of the processor this runs on.

@@ -9,7 +9,8 @@ namespace vcdeploy::training {
 namespace {
 
 const Tables& choose(const std::string& isa) {
-    const std::string name = choose_kernels(isa).name;
+    std::string name = choose_kernels(isa).name;
+    if (name == "avx512vl") name = "avx512";  // here registers of 512 bits are never slower
     for (const Tables* each : {
 #ifdef VCDEPLOY_X86
              &avx2::kTables, &avx512::kTables,

@@ -49,13 +49,14 @@ InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer&
         counts_ = Buffer<std::int32_t>(size_ * vocab);
     else
         sums_ = Buffer<float>(size_ * vocab);
+    const auto dot = [&](const float* a, const float* b, int n) { return kernels.dot(a, b, n, n, nullptr); };
     of_scheduler_.reserve(vocab);
     largest_.reserve(vocab);
     Buffer<float> inputs(static_cast<std::size_t>(vocab) * dim);  // or their levels
     for (int token = 0; token < vocab; ++token) {
         const float* x = embedding + static_cast<std::size_t>(token) * dim;
         float* input = inputs.data() + static_cast<std::size_t>(token) * dim;
-        of_scheduler_.push_back(layer.scheduler ? layer.scheduler->of_input(x, kernels) : 0);
+        of_scheduler_.push_back(layer.scheduler ? dot(layer.scheduler->v(), x, dim) : 0);
         largest_.push_back(kernels.largest(x, dim));
         std::copy_n(x, dim, input);
         if (!quantized) continue;
@@ -77,7 +78,7 @@ InputTable::InputTable(const MatrixView& V, const float* embedding, const Layer&
                 double sum = 0;
                 int done = 0;
                 for (const Level& level : levels_) {
-                    sum += kernels.dot(row.data() + done, x + done, level.columns - done);
+                    sum += dot(row.data() + done, x + done, level.columns - done);
                     done = level.columns;
                     if (r >= level.rows) continue;
                     const std::size_t at = size_ * token + level.start + place;
