@@ -104,6 +104,48 @@ def test_bundle(folder: Path, tmp_path: Path) -> None:
     assert json.loads((bundle / "report.json").read_text())["passed"] is True
 
 
+def test_a_web_page_gets_one_model_after_another(folder: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    result = run(folder, "--web", site)
+    assert result.exit_code == 0, result.output
+    assert run(write_checkpoint(tmp_path / "other.safetensors", "vclstm"), "--web", site).exit_code == 0
+    listed = json.loads((site / "models.json").read_text())
+    assert [(each["id"], each["file"], each["unit"]) for each in listed] == [
+        ("best", "best.onnx", "vcgru"),
+        ("other", "other.onnx", "vclstm"),
+    ]
+    page = Path(cli.__file__).parents[1] / "serving" / "page"
+    copied = {path.relative_to(page) for path in page.rglob("*") if path.is_file()} - {Path("server.js")}
+    assert {path.relative_to(site) for path in site.rglob("*") if path.is_file()} == copied | {
+        Path("models.json"), Path("best.onnx"), Path("other.onnx")
+    }  # fmt: skip
+    assert 'from "./browser.js"' in (site / "engine.js").read_text()
+    assert "--force" in run(folder, "--web", site).output
+    assert run(folder, "--web", site, "--force").exit_code == 0
+    assert [each["id"] for each in json.loads((site / "models.json").read_text())] == ["other", "best"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "options", "said"),
+    [
+        ("gru", [], "variable unit, not a gru of text"),
+        ("vcgru", ["--bucketed"], "leave out --trt and --bucketed"),
+        ("vcgru", ["--trt"], "leave out --trt and --bucketed"),
+    ],
+)
+def test_what_a_web_page_cannot_run(unit: str, options: list[str], said: str, tmp_path: Path) -> None:
+    result = run(write_checkpoint(tmp_path / "best.safetensors", unit), "--web", tmp_path / "site", *options)
+    assert result.exit_code == 2 and said in " ".join(result.output.split())
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_list_of_models_that_is_none(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "models.json").write_text("[1]")
+    result = run(folder, "--web", tmp_path)
+    assert result.exit_code == 1 and "is no list of models" in result.output
+    assert not (tmp_path / "best.onnx").exists()
+
+
 def test_an_exported_file_is_exported_in_another_form(folder: Path, tmp_path: Path) -> None:
     """As if it had been written from the checkpoint; f16 and back to f32 has the rounded weights."""
     first, again, direct = (tmp_path / name for name in ("first.onnx", "again.onnx", "direct.onnx"))

@@ -122,6 +122,9 @@ def test_text_is_typed_generated_and_explained(page: Browser) -> None:
     assert page.evaluate("document.querySelectorAll('#detail li').length") == 5
     page.point_at("document.querySelector('[data-at=\"2\"]')")
     assert page.evaluate("document.querySelector('#text .chosen').dataset.at") == "2"
+    page.evaluate("document.querySelector('#text-form [name=more]').click()")
+    page.wait_for("!document.querySelector('#text-form [name=more]').disabled")
+    assert page.evaluate("document.querySelector('#text .prompt').textContent") == "Madam Presid" + expected
 
 
 @ON_ONE

@@ -6,6 +6,7 @@ import { uniforms } from "./random.js";
 
 const ALTERNATIVES = 5;
 const LONGEST_TUNE = 1000; // symbols
+const [FIRST_PIECE, LARGEST_PIECE] = [16, 128]; // tokens: soon at first, then with few interruptions
 
 const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
 
@@ -15,12 +16,12 @@ export function prompted(model, prompt) {
   return model.lookup(prompt || start);
 }
 
-// Lists of up to `piece` tokens.
-export function* completeText(model, ids, { length, temperature, topP, seed }, piece) {
+// Lists of tokens.
+export function* completeText(model, ids, { length, temperature, topP, seed }) {
   const numbers = uniforms(seed);
   const stream = model.open(ids);
   try {
-    for (let made = 0; made < length; made += piece) {
+    for (let made = 0, piece = FIRST_PIECE; made < length; made += piece, piece = Math.min(2 * piece, LARGEST_PIECE)) {
       const places = Array.from({ length: Math.min(piece, length - made) }, () => numbers.next().value);
       const tokens = model.generate(stream, places, { temperature, topP, others: ALTERNATIVES });
       yield tokens.map(({ id, m, logProbability, others }) => ({

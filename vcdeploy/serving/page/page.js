@@ -21,14 +21,16 @@ function fail(message) {
   find("failure").hidden = !message;
 }
 
-async function start() {
+// signedIn: after a token was given.
+async function start(signedIn) {
   fail("");
   let models;
   try {
     models = await engine.models();
   } catch (error) {
-    find("login").hidden = !(error instanceof engine.Unauthorized);
-    fail(error.message);
+    const refused = error instanceof engine.Unauthorized;
+    find("login").hidden = !refused;
+    fail(!refused ? error.message : signedIn ? "The server does not accept this token." : "");
     return;
   }
   find("login").hidden = true;
@@ -59,6 +61,6 @@ async function start() {
 find("login").addEventListener("submit", (event) => {
   event.preventDefault();
   engine.useToken?.(find("token").value);
-  start();
+  start(true);
 });
-start();
+start(false);

@@ -3,8 +3,6 @@
 import { composeTune, completeText, prompted } from "./generation.js";
 import { openModel } from "./wasm.js";
 
-const PIECE = 16; // tokens per message
-
 const running = new Set(); // requests that are not cancelled
 const opened = new Map(); // by name
 
@@ -41,7 +39,7 @@ const WORK = {
   },
   async *complete(request) {
     const model = await open(request.model);
-    yield* completeText(model, prompted(model, request.prompt), request, PIECE);
+    yield* completeText(model, prompted(model, request.prompt), request);
   },
   async *compose(request) {
     const model = await open(request.model);
