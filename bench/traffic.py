@@ -26,7 +26,7 @@ from vcdeploy.bench.engines import BUCKETED, CUSTOM_OP, PLUGIN, Engine
 from vcdeploy.cost import active, certain
 from vcdeploy.spec import PRECISIONS, UNITS
 
-# plugins/cpu: weights/layout.h, weights/input_table.h, kernels/table.h, engine/output.h; vcdeploy/format/bucketed.py
+# plugins/cpu: weights/layout.h, weights/input_table.h, kernels/table.h, engine/output.h; vcdeploy/format/inlined.py
 PANEL, SPACING, BLOCK, BUCKET = 16, 64, 64, 128
 TOGETHER, TOGETHER_IN_OUTPUT = 16, 64  # sequences that share weights
 

@@ -235,6 +235,9 @@ def _candidates(model: ModelProto, source: OnnxSource, left_out: list[str]) -> I
         else:
             left_out.append(f"the native kernels can't be used ({fault}): `vcdeploy doctor` says how to fix it")
     name = f"onnx evaluator {onnx.__version__}"
+    if source.config.get("portable"):
+        left_out.append(f"{name}: it joins the outputs of a Loop along the batch instead of the time; no fix known")
+        return
     yield _Candidate(name, lambda: ReferenceRuntime(model), STEPS_OF_REFERENCE, rounds=_rounds(source))
 
 

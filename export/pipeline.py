@@ -27,6 +27,7 @@ class Job:
     precision: str
     opset: int
     bucketed: bool
+    portable: bool
     tell: Callable[[str], None] = lambda line: None  # gets what is being done, for progress
 
     @classmethod
@@ -36,17 +37,22 @@ class Job:
         precision: str | None,
         opset: int,
         bucketed: bool,
+        portable: bool,
         tell: Callable[[str], None] = lambda line: None,
     ) -> Job:
         """precision: None for that of the model."""
         tell(f"loading {name}")
         source = open_source(name)
-        return cls(source, precision or source.config.get("precision", "f32"), opset, bucketed, tell)
+        return cls(source, precision or source.config.get("precision", "f32"), opset, bucketed, portable, tell)
 
     def default_path(self, suffix: str) -> Path:
         """A path next to the model and named after it; in the current folder for a pretrained model."""
         stored = self.source.config.get("precision", "f32")
-        form = f"-{self.precision}" * (self.precision != stored) + "-bucketed" * self.bucketed
+        form = (
+            f"-{self.precision}" * (self.precision != stored)
+            + "-bucketed" * self.bucketed
+            + "-portable" * self.portable
+        )
         file = self.source.file
         folder = Path() if file.parent == FOLDER else file.parent
         return folder / f"{file.stem}{form}{suffix}"
@@ -63,7 +69,8 @@ class Job:
     @cached_property
     def model(self) -> ModelProto:
         self.tell("building the graph")
-        return build(self.source, precision=self.precision, opset=self.opset, bucketed=self.bucketed)
+        forms = {"bucketed": self.bucketed, "portable": self.portable}
+        return build(self.source, precision=self.precision, opset=self.opset, **forms)
 
     @cached_property
     def content(self) -> bytes:
@@ -82,6 +89,7 @@ class Job:
             **{name: self.source.config[name] for name in ("unit", "dim", "layers")},
             "precision": self.precision,
             "bucketed": self.bucketed,
+            "portable": self.portable,
             "opset": self.opset,
             "checkpoint": {"name": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()},
         }

@@ -2,6 +2,7 @@
 //
 // The library asks for one version of the C interface, the oldest it supports; every newer runtime offers it too.
 #include <charconv>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -68,29 +69,39 @@ Domain& domain_of(const OrtApi& api, Settings settings) {
     return *found;
 }
 
-// A configuration entry of the session's options; empty if not set.
-std::string entry(const OrtApi& api, const OrtSessionOptions* options, const char* key) {
+// A setting: where it comes from, for errors, and its value.
+struct Setting {
+    const char* name;
+    std::string value;  // empty if not set
+};
+
+// A configuration entry of the session's options or, for programs that cannot set one, an environment variable.
+Setting setting(const OrtApi& api, const OrtSessionOptions* options, const char* key, const char* variable) {
     int is_set = 0;
     require(api, api.HasSessionConfigEntry(options, key, &is_set));
-    if (!is_set) return "";
+    if (!is_set) {
+        const char* found = std::getenv(variable);
+        return {variable, found ? found : ""};
+    }
     std::size_t size = 0;
     require(api, api.GetSessionConfigEntry(options, key, nullptr, &size));
     std::string value(size, '\0');
     require(api, api.GetSessionConfigEntry(options, key, value.data(), &size));
     value.resize(size > 0 ? size - 1 : 0);  // without its terminating zero
-    return value;
+    return {key, value};
 }
 
 Settings settings_of(const OrtApi& api, const OrtSessionOptions* options) {
     Settings settings;
-    if (const std::string threads = entry(api, options, "vcdeploy.threads"); !threads.empty()) {
+    if (const auto [name, threads] = setting(api, options, "vcdeploy.threads", "VCDEPLOY_THREADS"); !threads.empty()) {
         const char* end = threads.data() + threads.size();
         const auto read = std::from_chars(threads.data(), end, settings.threads);
         if (read.ec != std::errc{} || read.ptr != end || settings.threads < 1 || settings.threads > kMostThreads)
-            throw std::invalid_argument("vcdeploy.threads must be 1 to " + std::to_string(kMostThreads) + ", not '" +
-                                        threads + "'");
+            throw std::invalid_argument(std::string(name) + " must be 1 to " + std::to_string(kMostThreads) +
+                                        ", not '" + threads + "'");
     }
-    if (const std::string precision = entry(api, options, "vcdeploy.precision"); !precision.empty()) {
+    if (const auto [name, precision] = setting(api, options, "vcdeploy.precision", "VCDEPLOY_PRECISION");
+        !precision.empty()) {
         std::string names;
         const PrecisionSpec* found = nullptr;
         for (const PrecisionSpec& each : kPrecisions) {
@@ -98,7 +109,7 @@ Settings settings_of(const OrtApi& api, const OrtSessionOptions* options) {
             const bool last = &each == std::end(kPrecisions) - 1;
             names += std::string(names.empty() ? "" : last ? " or " : ", ") + each.name;
         }
-        if (!found) throw std::invalid_argument("vcdeploy.precision must be " + names + ", not '" + precision + "'");
+        if (!found) throw std::invalid_argument(std::string(name) + " must be " + names + ", not '" + precision + "'");
         settings.precision = found->precision;
     }
     return settings;

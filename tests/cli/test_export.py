@@ -45,6 +45,12 @@ def test_writes_and_reports_the_difference(unit: str, tmp_path: Path) -> None:
     onnx.checker.check_model(tmp_path / "new" / "model.onnx", full_check=True)
 
 
+def test_int8_says_that_stock_runtimes_are_faster_in_f16(folder: Path) -> None:
+    for precision in ("f16", "int8"):
+        result = run(folder, "--precision", precision)
+        assert ("use --precision f16" in result.output.replace("\n", " ")) == (precision == "int8")
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -52,6 +58,7 @@ def test_writes_and_reports_the_difference(unit: str, tmp_path: Path) -> None:
         (["--precision", "int8"], "best-int8.onnx"),
         (["--precision", "w8a8"], "best-w8a8.onnx"),
         (["--bucketed"], "best-bucketed.onnx"),
+        (["--portable"], "best-portable.onnx"),
         (["--precision", "bf16", "--bucketed", "--opset", "21"], "best-bf16-bucketed.onnx"),
     ],
 )
@@ -255,6 +262,8 @@ def test_a_failed_check_is_in_the_json(folder: Path) -> None:
     [
         ("crnn", [], "crnn is a training-only baseline and cannot be exported"),
         ("gru", ["--bucketed"], "--bucketed skips inactive dimensions, but gru has none: leave it out"),
+        ("gru", ["--portable"], "--portable replaces our ops by standard ones, but gru is one already: leave it out"),
+        ("vcgru", ["--portable", "--bucketed"], "--bucketed and --portable are two forms of a file: choose one"),
         ("vcgru", ["--opset", "99"], "--opset must be 18 to"),
     ],
 )

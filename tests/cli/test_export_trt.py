@@ -203,6 +203,7 @@ def test_a_plugin_that_tensorrt_can_not_load(source: Path, monkeypatch: pytest.M
     ("options", "said"),
     [
         (["--trt", "--bucketed"], "--bucketed is for runtimes without our kernels"),
+        (["--trt", "--portable"], "--portable is for runtimes without our kernels"),
         (["--trt", "--precision", "int8"], "--trt takes --precision f32 or f16, not int8"),
         (["--trt", "--precision", "w8a8"], "--trt takes --precision f32 or f16, not w8a8"),
         (["--trt", "-o", "x.onnx"], "--trt writes a folder: name it with --bundle"),

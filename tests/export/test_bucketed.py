@@ -10,7 +10,7 @@ from exported import run_graph
 from numpy.typing import NDArray
 
 from vcdeploy.export import build
-from vcdeploy.format.bucketed import bucket_sizes
+from vcdeploy.format.inlined import bucket_sizes
 from vcdeploy.reference.cells import active
 from vcdeploy.spec import VARIABLE_UNITS
 from vcdeploy.training.checkpoint import Checkpoint

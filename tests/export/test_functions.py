@@ -10,12 +10,13 @@ import pytest
 import torch
 from cases import CASES, EPSILON, GATES, Case
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, compose, helper
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import attach_functions
+from vcdeploy.format.functions import check_bodies
 from vcdeploy.format.graph import check
 from vcdeploy.format.steps import DOMAIN, op_attributes
 from vcdeploy.reference import cells
@@ -231,3 +232,27 @@ def test_nodes_that_share_a_body_round_alike() -> None:
     del model.functions[:]
     with pytest.raises(VcdeployError, match="some VCGRU nodes of the model have the attribute activation_levels"):
         attach_functions(model)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_a_body_has_the_type_of_the_weights(kind: int) -> None:
+    model = model_of("vcgru", 8, 1.0, kind)
+    check(model)
+    casts = {each.i for node in model.functions[0].node for each in node.attribute if each.name == "to"}
+    assert casts == {kind}
+    check_bodies(model, "a model")
+
+
+def test_weights_of_two_types_are_refused() -> None:
+    one, other = (
+        compose.add_prefix(without_functions(model_of("vcgru", 8, 1.0, kind)), prefix)
+        for kind, prefix in ((TensorProto.FLOAT, "a/"), (TensorProto.DOUBLE, "b/"))
+    )
+    merged = compose.merge_models(one, other, io_map=[])
+    with pytest.raises(VcdeployError, match=r"of types that one function can't take.*\.float\(\)"):
+        attach_functions(merged)
+
+
+def without_functions(model: ModelProto) -> ModelProto:
+    del model.functions[:]
+    return model

@@ -1,7 +1,8 @@
 """The exported graph: names, types and metadata as designed, and PyTorch's results in stock runtimes."""
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import pytest
 import torch
 from exported import run_graph
-from onnx import TensorProto, helper, shape_inference
+from onnx import TensorProto, compose, helper, shape_inference
 
 from vcdeploy.errors import VcdeployError
 from vcdeploy.export import build
@@ -172,3 +173,73 @@ def test_weights_that_do_not_fit_the_description(make_checkpoint: MakeCheckpoint
     checkpoint.config["dim"] = 41
     with pytest.raises(VcdeployError, match="do not match its description"):
         build(checkpoint)
+
+
+FORMS = [{}, {"bucketed": True}, {"portable": True}]
+
+
+def all_nodes(nodes: Any) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of nested graphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from all_nodes(attribute.g.node)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
+def test_names_are_what_tools_need(
+    unit: str, precision: str, form: dict[str, bool], make_checkpoint: MakeCheckpoint
+) -> None:
+    """Every node has a name of its own; a function's values have other names than the graph's; nothing is unused."""
+    model = build(make_checkpoint(unit, dim=140), precision=precision, **form)
+    bodies = [model.graph.node, *(each.node for each in model.functions)]
+    names = [node.name for node in itertools.chain(*map(all_nodes, bodies))]
+    assert all(names) and len(set(names)) == len(names)
+    values = [{name for node in all_nodes(body) for name in (*node.input, *node.output)} - {""} for body in bodies]
+    for one, other in itertools.combinations(values, 2):
+        assert one.isdisjoint(other)
+    read = {name for node in all_nodes(model.graph.node) for name in node.input}
+    read |= {each.name for node in all_nodes(model.graph.node) for one in node.attribute for each in one.g.output}
+    read |= {each.name for each in model.graph.output}
+    assert all(read.intersection(node.output) for node in all_nodes(model.graph.node))
+    assert not any(node.op_type == "CastLike" for body in bodies for node in all_nodes(body))
+
+
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
+def test_the_portable_form_has_standard_ops_only(unit: str, make_checkpoint: MakeCheckpoint) -> None:
+    model = build(make_checkpoint(unit), portable=True)
+    ops = [node.op_type for node in all_nodes(model.graph.node)]
+    assert not model.functions and [each.domain for each in model.opset_import] == [""]
+    assert ops.count("Loop") == 2 and "Scan" not in ops and "If" not in ops
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("precision", ["f32", "f16", "int8"])
+@pytest.mark.parametrize("unit", VARIABLE_UNITS)
+def test_onnx_runtime_has_nothing_to_say(
+    unit: str, precision: str, form: dict[str, bool], make_checkpoint: MakeCheckpoint, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No warnings at its default log level."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = build(make_checkpoint(unit), precision=precision, **form)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rows = session.get_inputs()[1].shape[0]
+    session.run(None, {"tokens": np.zeros((3, 2), np.int64), "state": np.zeros((rows, 2, 40), np.float32)})
+    assert capfd.readouterr().err == ""
+
+
+def test_two_models_merge(make_checkpoint: MakeCheckpoint) -> None:
+    """As docs/export.md says; the parts compute what they compute alone."""
+    first, second = (build(make_checkpoint(unit)) for unit in ("vcgru", "vcrnn"))
+    tokens, state = np.arange(6).reshape(3, 2), np.zeros((2, 2, 40), np.float32)
+    wanted = [run_graph("onnxruntime", each, tokens, state) for each in (first, second)]
+    del second.metadata_props[:]
+    one, other = compose.add_prefix(first, "a/"), compose.add_prefix(second, "b/")
+    merged = compose.merge_models(one, other, [("a/state_out", "b/state")], outputs=["a/logits", "b/logits"])
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(merged.SerializeToString(), providers=["CPUExecutionProvider"])
+    made = session.run(None, {"a/tokens": tokens, "a/state": state, "b/tokens": tokens})
+    np.testing.assert_array_equal(made[0], wanted[0][0])
+    np.testing.assert_array_equal(made[1], run_graph("onnxruntime", second, tokens, wanted[0][1])[0])

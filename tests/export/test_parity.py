@@ -47,13 +47,13 @@ def test_right_files_pass(unit: str, dim: int, precision: str, make_checkpoint: 
 
 
 @pytest.mark.parametrize(("dim", "sharpness"), [(1, 1.0), (64, 0.1), (300, 1.0), (300, 0.2)])
-@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize("form", [{}, {"bucketed": True}, {"portable": True}], ids=str)
 @pytest.mark.parametrize("unit", VARIABLE_UNITS)
 def test_right_files_pass_at_other_sizes(
-    unit: str, bucketed: bool, dim: int, sharpness: float, make_checkpoint: MakeCheckpoint
+    unit: str, form: dict[str, bool], dim: int, sharpness: float, make_checkpoint: MakeCheckpoint
 ) -> None:
     checkpoint = make_checkpoint(unit, dim, 1, sharpness)
-    report = checked(build(checkpoint, bucketed=bucketed), checkpoint)
+    report = checked(build(checkpoint, **form), checkpoint)
     assert report.passed, too_far(report)
 
 

@@ -54,6 +54,8 @@ def backends(checkpoint: Checkpoint, precision: str, bucketed: bool) -> Iterator
     yield f"{form}, two threads", OnnxRuntimeModel(content, threads=2, custom_op=bucketed), 12
     if not bucketed:
         yield "custom op", OnnxRuntimeModel(content), 12
+        portable = build(checkpoint, precision=precision, portable=True).SerializeToString()
+        yield "portable", OnnxRuntimeModel(portable), 12
     settings = {name: config[name] for name in ("unit", "sharpness", "epsilon")}
     weights = stored_weights(model)
     for isa in native.instruction_sets():

@@ -167,6 +167,20 @@ def test_a_node_of_a_quantized_file_says_so_itself(unit: str, precision: str) ->
         OpSession(op_model(unit, inputs, activation_levels=100))
 
 
+def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs that can't set entries of a session; an entry takes precedence."""
+    case = Case("vcgru", 3, 2, 40, "ragged", 1.0)
+    inputs = case.inputs(torch.float32)
+    monkeypatch.setenv("VCDEPLOY_PRECISION", "f16")
+    monkeypatch.setenv("VCDEPLOY_THREADS", "2")
+    assert same_bits(session_of(case, inputs).run("vcgru", inputs), native(case, inputs, precision="f16"))
+    chosen = session_of(case, inputs, precision="f32", threads="1")
+    assert same_bits(chosen.run("vcgru", inputs), native(case, inputs, precision="f32"))
+    monkeypatch.setenv("VCDEPLOY_THREADS", "many")
+    with pytest.raises(Exception, match="VCDEPLOY_THREADS must be 1 to 256, not 'many'"):
+        session_of(case, inputs)
+
+
 @pytest.mark.parametrize(
     ("entries", "said"),
     [

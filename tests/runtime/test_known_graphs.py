@@ -1,5 +1,8 @@
 """A reader that uses only the weights runs a file only if its graph is exactly one that vcdeploy writes."""
 
+import hashlib
+import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,17 +15,21 @@ import pytest
 from attack import files
 from exported import VOCAB, exported
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from small_models import write_checkpoint
 
 from vcdeploy import zoo
 from vcdeploy.custom_ops import library
 from vcdeploy.errors import VcdeployError
-from vcdeploy.export import assemble
+from vcdeploy.export import assemble, build
 from vcdeploy.format import nodes, reader
 from vcdeploy.format.checksum import seal
 from vcdeploy.format.graph import newest_opset
+from vcdeploy.format.reader import read, read_config, read_vocabulary
+from vcdeploy.format.steps import EARLY
 from vcdeploy.format.structure import difference, layer_values, structure
 from vcdeploy.runtime.backends import native_fault
 from vcdeploy.runtime.model import load
+from vcdeploy.runtime.sources import open_source
 from vcdeploy.spec import DENSE_UNITS, PRECISIONS, VARIABLE_UNITS
 
 TOKENS = np.arange(6).reshape(3, 2)
@@ -37,8 +44,8 @@ def need_native() -> None:
 @pytest.mark.parametrize("unit", [*VARIABLE_UNITS, *DENSE_UNITS])
 def test_the_messages_are_those_onnx_writes(unit: str, precision: str) -> None:
     """Parsed and written again by protobuf, every part has the same bytes; none has an unknown field."""
-    for bucketed in {False, unit in VARIABLE_UNITS}:
-        config = {"unit": unit, "dim": 300, "layers": 2, "precision": precision, "bucketed": bucketed}
+    for form in ("", "bucketed", "portable") if unit in VARIABLE_UNITS else ("",):
+        config = {"unit": unit, "dim": 300, "layers": 2, "precision": precision, "bucketed": False, form: True}
         parts = structure(config | {"sharpness": 0.5, "epsilon": 1e-3}, 9, 18)
         for kind, messages in (
             (NodeProto, parts.nodes),
@@ -50,7 +57,50 @@ def test_the_messages_are_those_onnx_writes(unit: str, precision: str) -> None:
                 assert parsed.SerializeToString(deterministic=True) == message
                 parsed.DiscardUnknownFields()
                 assert parsed.SerializeToString(deterministic=True) == message
-        assert parts.functions or bucketed or unit in DENSE_UNITS
+        assert parts.functions or form or unit in DENSE_UNITS
+
+
+def test_the_early_form_is_that_of_version_0_2() -> None:
+    """The hash is of what its code wrote: such files still load."""
+    seen = hashlib.sha256()
+    for unit, precision, bucketed, opset in itertools.product(VARIABLE_UNITS, PRECISIONS, (False, True), (18, 23)):
+        config = {"unit": unit, "dim": 300, "layers": 2, "precision": precision, "bucketed": bucketed}
+        parts = structure(config | {"sharpness": 0.5, "epsilon": 1e-3}, 9, opset, EARLY)
+        for message in (*parts.nodes, *parts.inputs, *parts.outputs, *parts.functions):
+            seen.update(message)
+    assert seen.hexdigest() == "0aa6ebe4683b953725da06e37404c4f1bf8436b9e8543c10ac2bd07261201ab6"
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_files_of_version_0_2_load(bucketed: bool, tmp_path: Path) -> None:
+    """A file whose graph was replaced by that of version 0.2."""
+    need_native()
+    from vcdeploy.runtime.onnxruntime import OnnxRuntimeModel
+    from vcdeploy.runtime.sources import OnnxSource
+
+    file = write_checkpoint(tmp_path / "best.safetensors", dim=200)
+    model = build(open_source(str(file)), precision="int8", bucketed=bucketed)
+    config = {each.key: each.value for each in model.metadata_props}["vcdeploy.config"]
+    parts = structure(json.loads(config), 7, 18, EARLY)
+    assert difference_of(model) is None
+    wanted = OnnxRuntimeModel(model.SerializeToString(), custom_op=bucketed).run(TOKENS)
+    del model.graph.node[:], model.functions[:]
+    model.graph.node.extend(map(NodeProto.FromString, parts.nodes))
+    model.functions.extend(map(FunctionProto.FromString, parts.functions))
+    assert any(not node.name for node in model.graph.node)
+    onnx.save(seal(model), tmp_path / "early.onnx")
+    OnnxSource(tmp_path / "early.onnx")
+    for backend in ("native", "onnxruntime") if bucketed else ("native", "onnxruntime", "onnxruntime:function"):
+        for one, other in zip(load(tmp_path / "early.onnx", backend).run(TOKENS), wanted, strict=True):
+            assert np.array_equal(one, other)
+    model.graph.node[0].input.reverse()
+    assert difference_of(seal(model)) is not None
+
+
+def difference_of(model: ModelProto) -> str | None:
+    file = read(model.SerializeToString())
+    config = read_config(file.metadata, "a file")
+    return difference(file.graph, config, len(read_vocabulary(file.metadata, config, "a file")))
 
 
 def test_messages_by_hand_are_those_of_onnx_helper() -> None:
@@ -64,9 +114,9 @@ def test_messages_by_hand_are_those_of_onnx_helper() -> None:
 
 
 @pytest.mark.parametrize("opset", [18, newest_opset()])
-@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize("form", ["default", "bucketed", "portable"])
 @pytest.mark.parametrize("name", zoo.names())
-def test_what_vcdeploy_writes_is_known(name: str, bucketed: bool, opset: int, tmp_path: Path) -> None:
+def test_what_vcdeploy_writes_is_known(name: str, form: str, opset: int, tmp_path: Path) -> None:
     """Also after onnx has read and saved it."""
     need_native()
     from vcdeploy.runtime.sources import OnnxSource
@@ -75,7 +125,7 @@ def test_what_vcdeploy_writes_is_known(name: str, bucketed: bool, opset: int, tm
     prefix = {"l": "unit."}  # of layers
     parameters = {prefix.get(key[0], "") + key: each.wide() for key, each in source.weights().items()}
     parameters["embedding.weight"] = parameters.pop("embedding")
-    model = assemble(source.config | {"bucketed": bucketed}, source.vocab, parameters, opset)
+    model = assemble(source.config | {form: True}, source.vocab, parameters, opset)
     (tmp_path / "one.onnx").write_bytes(model.SerializeToString())
     onnx.save(onnx.load(tmp_path / "one.onnx"), tmp_path / "two.onnx")
     wanted = load(name, "native").run(TOKENS)

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train": Entry("vcdeploy.cli.train:train", "Train a model on CORPUS."),
     "eval": Entry("vcdeploy.cli.eval:evaluate", "Evaluate MODEL on CORPUS."),
-    "export": Entry("vcdeploy.cli.export:export", "Export MODEL to one ONNX file that runs in any stock runtime."),
+    "export": Entry("vcdeploy.cli.export:export", "Export MODEL to one ONNX file that runs in ONNX Runtime as it is."),
     "sample": Entry("vcdeploy.cli.sample:sample", "Generate text or tunes with MODEL."),
     "trace": Entry("vcdeploy.cli.trace:trace", "Show where MODEL spends its computation, symbol by symbol."),
     "serve": Entry("vcdeploy.cli.serve:serve", "Serve MODELs over HTTP."),

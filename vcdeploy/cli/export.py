@@ -19,7 +19,7 @@ from vcdeploy.cli.terminal import progress
 from vcdeploy.cli.types import complete_model
 from vcdeploy.errors import BadValue, VcdeployError
 from vcdeploy.files import is_standard_output, write_atomically
-from vcdeploy.spec import PRECISIONS
+from vcdeploy.spec import PRECISIONS, UNITS
 from vcdeploy.zoo import DEFAULT
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
               help="How matrices are stored; runtimes compute in float32. [default: as in MODEL]")  # fmt: skip
 @click.option("--bucketed", is_flag=True,
               help="Skip with If nodes over prefixes in steps of 128, for runtimes without our kernels.")  # fmt: skip
+@click.option("--portable", is_flag=True,
+              help="Write a Loop of standard ops, for runtimes without functions: OpenVINO, MNN.")  # fmt: skip
 @click.option("--opset", type=click.IntRange(18), default=18, show_default=True,
               help="ONNX opset version; newer ones need newer runtimes.")  # fmt: skip
 @click.option("--bundle", type=click.Path(path_type=Path, file_okay=False),
@@ -55,6 +57,7 @@ def export(
     output: Path | None,
     precision: str | None,
     bucketed: bool,
+    portable: bool,
     opset: int,
     bundle: Path | None,
     web: Path | None,
@@ -64,7 +67,7 @@ def export(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Export MODEL to one ONNX file that runs in any stock runtime.
+    """Export MODEL to one ONNX file that runs in ONNX Runtime as it is.
 
     MODEL is a checkpoint or the folder of a run; or, to convert it, a pretrained model (see `vcdeploy zoo`) or a file
     exported before. [default: english]
@@ -83,8 +86,8 @@ def export(
     to_stdout = output is not None and is_standard_output(output)  # then everything else goes to standard error
     console = terminal.console(stderr=to_stdout, soft_wrap=True)
     tensorrt = _TensorRt(console, steps, batch, as_json) if trt else None
-    if web is not None and (trt or bucketed):
-        raise BadValue("--web runs our own kernels: leave out --trt and --bucketed")
+    if web is not None and (trt or bucketed or portable):
+        raise BadValue("--web runs our own kernels: leave out --trt, --bucketed and --portable")
     if tensorrt is None:
         for option, value in (("--steps", steps), ("--batch", batch)):
             if value is not None:
@@ -92,16 +95,16 @@ def export(
     elif output is not None:
         raise BadValue("--trt writes a folder: name it with --bundle, and leave out -o")
     elif tensorrt.is_bundle(Path(model)):
-        tensorrt.check_settings(precision or "f32", bucketed)
+        tensorrt.check_settings(precision or "f32", bucketed, portable)
         ctx.exit(tensorrt.finish(Path(model), {}))
     from vcdeploy.export.bundle import write_bundle
     from vcdeploy.export.pipeline import Job
     from vcdeploy.export.web import check_runs, write_web
 
     with progress("export") as tell:
-        job = Job.open(model, precision, opset, bucketed, tell)
+        job = Job.open(model, precision, opset, bucketed, portable, tell)
         if tensorrt is not None:
-            tensorrt.check_settings(job.precision, bucketed)
+            tensorrt.check_settings(job.precision, bucketed, portable)
             bundle = bundle or job.default_path("-trt")
         elif output is None and bundle is None and web is None:
             output = job.default_path(".onnx")
@@ -141,6 +144,11 @@ def export(
     if not report.passed:
         raise VcdeployError(_failure(report))
     if not as_json:
+        if PRECISIONS[job.precision].levels and UNITS[about["unit"]].variable:
+            console.print(
+                f"note: without our custom op or kernels, {job.precision} is about ten times as slow as f16: its exact "
+                "integer products are computed in double. For stock runtimes use --precision f16"
+            )
         for path in written:
             console.print(
                 f"wrote {path}: {about['unit']}-{about['dim']}, {job.precision}, {len(job.content) / 1e6:.1f} MB"

@@ -9,11 +9,16 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vcdeploy.errors import VcdeployError
-from vcdeploy.format.steps import DOMAIN, LEVELS, OP_VERSION, OPS, function
+from vcdeploy.format.nodes import DOUBLE, FLOAT
+from vcdeploy.format.steps import DOMAIN, EARLY, LEVELS, OP_VERSION, OPS, function
+from vcdeploy.spec import PRECISIONS, UNITS
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+FLOAT16, BFLOAT16 = PRECISIONS["f16"].onnx_type, PRECISIONS["bf16"].onnx_type
+
+KINDS = (FLOAT, DOUBLE, FLOAT16, BFLOAT16)  # of weights; ours in a file of vcdeploy are read as FLOAT
 OLDEST_OPSET = 18  # the first whose Split takes the number of parts
 
 
@@ -52,7 +57,8 @@ def attach_functions(model: ModelProto) -> ModelProto:
     if DOMAIN not in (each.domain for each in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DOMAIN, OP_VERSION))
     present = {each.name for each in model.functions if each.domain == DOMAIN}
-    bodies = (function(op, opset, _rounds(model, op)) for op in sorted(used - present))
+    kinds = _kinds(model)
+    bodies = (function(op, opset, _rounds(model, op), kinds[op]) for op in sorted(used - present))
     model.functions.extend(FunctionProto.FromString(body) for body in bodies)
     model.ir_version = max(model.ir_version, 9)  # the first IR version with default attributes of functions
     return model
@@ -78,7 +84,8 @@ def check_bodies(model: ModelProto, name: str) -> None:
         if each.domain != DOMAIN or each.name not in OPS:
             continue
         opset = next((one.version for one in each.opset_import if one.domain in ("", "ai.onnx")), 0)
-        if each.SerializeToString(deterministic=True) != function(each.name, opset, LEVELS in each.attribute):
+        body, rounded = each.SerializeToString(deterministic=True), LEVELS in each.attribute
+        if all(body != function(each.name, opset, rounded, kind) for kind in (*KINDS, EARLY)):
             raise VcdeployError(
                 f"the function body of {each.name} in {name} is not the one that vcdeploy writes, so our kernels can't "
                 "replace it: run it as it is with the backend onnxruntime:function, or export it again with "
@@ -95,6 +102,23 @@ def _rounds(model: ModelProto, op: str) -> bool:
             "but they share one function: set it on all of them or on none"
         )
     return kinds.pop()
+
+
+def _kinds(model: ModelProto) -> dict[str, int]:
+    """The float type of each op type; all its nodes must agree. FLOAT if the model does not say."""
+    graph, kinds = model.graph, dict[str, int]()
+    known = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
+    known |= {each.name: each.data_type for each in graph.initializer}
+    for node in _op_nodes(model):
+        if node.op_type not in OPS:
+            continue
+        kind = known.get(node.input[UNITS[OPS[node.op_type]].inputs.index("u")], FLOAT)
+        if kind not in KINDS or kinds.setdefault(node.op_type, kind) != kind:
+            raise VcdeployError(
+                f"the {node.op_type} nodes of the model have weights of types that one function can't take: convert "
+                "the whole network with .float() before exporting it"
+            )
+    return kinds
 
 
 def _op_nodes(model: ModelProto) -> Iterator[NodeProto]:

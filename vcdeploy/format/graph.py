@@ -50,7 +50,12 @@ class Trained(Protocol):
 
 
 def build(
-    checkpoint: Trained, *, precision: str = "f32", opset: int = DEFAULT_OPSET, bucketed: bool = False
+    checkpoint: Trained,
+    *,
+    precision: str = "f32",
+    opset: int = DEFAULT_OPSET,
+    bucketed: bool = False,
+    portable: bool = False,
 ) -> ModelProto:
     """The ONNX model of a checkpoint, checked by onnx's checker and shape inference."""
     unit = str(checkpoint.config.get("unit"))
@@ -59,14 +64,19 @@ def build(
             "crnn is a training-only baseline and cannot be exported: an exported model has no input for boundaries. "
             f"Export a {', '.join((*VARIABLE_UNITS, *DENSE_UNITS))}."
         )
+    if bucketed and portable:
+        raise BadValue("--bucketed and --portable are two forms of a file: choose one")
     if bucketed and not UNITS[unit].variable:
         raise BadValue(f"--bucketed skips inactive dimensions, but {unit} has none: leave it out")
+    if portable and not UNITS[unit].variable:
+        raise BadValue(f"--portable replaces our ops by standard ones, but {unit} is one already: leave it out")
     if precision not in PRECISIONS:
         raise VcdeployError(f"no precision {precision!r}: choose from {', '.join(PRECISIONS)}")
     if not OLDEST_OPSET <= opset <= newest_opset():
         raise BadValue(f"--opset must be {OLDEST_OPSET} to {newest_opset()}, not {opset}")
     training = {name: checkpoint.progress[name] for name in ("step", "epoch") if name in checkpoint.progress}
     config = {**checkpoint.config, "precision": precision, "bucketed": bucketed, "training": training}
+    config |= {"portable": True} if portable else {}
     return assemble(config, checkpoint.vocab, checkpoint.parameters(), opset)
 
 
@@ -75,8 +85,8 @@ def assemble(
 ) -> ModelProto:
     """The ONNX model of weights named as in a checkpoint; needs no PyTorch.
 
-    config is stored as vcdeploy.config: how to run the model (unit, dim, layers, precision, bucketed, …), and its
-    origin.
+    config is stored as vcdeploy.config: how to run the model (unit, dim, layers, precision, bucketed, portable, …), and
+    its origin.
     """
     parts = structure(config, len(vocab), opset)
     graph = GraphProto(

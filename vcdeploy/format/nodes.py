@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from vcdeploy.format.precision import SCALE
 from vcdeploy.spec import PRECISIONS
 
-FLOAT, INT64, DOUBLE = 1, 7, 11  # of onnx.TensorProto.DataType
+FLOAT, INT64, BOOL, DOUBLE = 1, 7, 9, 11  # of onnx.TensorProto.DataType
 TYPES = {"float32": FLOAT, "int64": INT64, "float64": DOUBLE}
 INT8 = PRECISIONS["int8"].onnx_type
 
@@ -30,12 +30,16 @@ class Reference(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """A nested graph; the types of its inputs and outputs are inferred where it is used."""
+    """A nested graph.
+
+    types: shape and type of inputs and outputs; those of the others are inferred where the graph is used.
+    """
 
     name: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     nodes: Sequence["Node"]
+    types: Mapping[str, tuple[Sequence[int | str], int]]
 
 
 Attribute: TypeAlias = "float | int | str | Sequence[int] | NDArray[Any] | Reference | Graph"
@@ -55,12 +59,13 @@ class Node(NamedTuple):
 class Nodes:
     """A growing list of nodes.
 
-    `prefix` keeps the names of nested graphs distinct, as ONNX requires.
+    `prefix` keeps the names of nested graphs and functions distinct, as ONNX and its tools require. named: whether
+    nodes have names.
     """
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", named: bool = True) -> None:
         self.nodes: list[Node] = []
-        self.prefix = prefix
+        self.prefix, self.named = prefix, named
 
     def fresh(self, stem: str) -> str:
         """An unused value name."""
@@ -74,8 +79,18 @@ class Nodes:
         self, op: str, *inputs: str, outputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any
     ) -> Sequence[str]:
         """Add a node with several outputs; returns their names."""
+        name = name or (self.fresh(op) if self.named else "")
         self.nodes.append(Node(op, inputs, outputs, attributes, name, domain))
         return outputs
+
+    def prune(self, outputs: Iterable[str]) -> None:
+        """Remove the nodes that no output needs."""
+        used, kept = set(outputs), []
+        for node in reversed(self.nodes):
+            if not used.isdisjoint(node.outputs):
+                used |= _read(node)
+                kept.append(node)
+        self.nodes = kept[::-1]
 
     def split(self, value: str, parts: int, axis: int) -> list[str]:
         """Split `value` into equal parts."""
@@ -134,9 +149,21 @@ class Nodes:
         number = ast.literal_eval(term)
         return self.constant(number, np.float32 if isinstance(number, float) else np.int64)
 
-    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+    def graph(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        types: Mapping[str, tuple[Sequence[int | str], int]] | None = None,
+    ) -> Graph:
         """A nested graph of these nodes."""
-        return Graph(name, inputs, outputs, self.nodes)
+        return Graph(name, inputs, outputs, self.nodes, types or {})
+
+
+def _read(node: Node) -> set[str]:
+    """The values a node reads, with those that its nested graphs capture."""
+    graphs = [each for each in node.attributes.values() if isinstance(each, Graph)]
+    return set(node.inputs).union(*(_read(inner) for graph in graphs for inner in graph.nodes))
 
 
 @cache
@@ -267,7 +294,9 @@ def value_message(name: str, shape: Sequence[int | str] | None = None, kind: int
 
 def graph_message(graph: Graph) -> bytes:
     """A GraphProto without initializers."""
-    inputs, outputs = map(value_message, graph.inputs), map(value_message, graph.outputs)
+    inputs, outputs = (
+        [value_message(name, *graph.types.get(name, ())) for name in names] for names in (graph.inputs, graph.outputs)
+    )
     return parts(1, map(node_message, graph.nodes)) + part(2, graph.name) + parts(11, inputs) + parts(12, outputs)
 
 

@@ -1,7 +1,7 @@
 """The ops VCRNN, VCGRU and VCLSTM in standard ONNX ops (docs/design.md, section 1), as vcdeploy.reference.cells.
 
 The equations are text, which `Nodes.run` turns into nodes. They compute in one of two arithmetics, FLOAT or INT8, which
-define sigmoid, tanh, products and so on. An op is a Scan over T; as an ONNX function, it runs in any stock runtime.
+define sigmoid, tanh, products and so on. An op is a Scan over T, in an ONNX function.
 
 Shapes: x, h, c, e [B, d]; m [B]; the weights of a step [G·d, d], gates stacked by rows. d is D, or the size of a
 prefix that covers every active dimension: past it the mask is 0, so both give the same result.
@@ -10,6 +10,7 @@ prefix that covers every active dimension: past it the mask is 0, so both give t
 from functools import cache
 from typing import Any
 
+from vcdeploy.format.nodes import FLOAT as FLOAT32
 from vcdeploy.format.nodes import Nodes, Reference, function_message
 from vcdeploy.format.precision import LEAST_RANGE, TANH_DENOMINATOR, TANH_END, TANH_NUMERATOR
 from vcdeploy.spec import UNITS, VARIABLE_UNITS, WEIGHT_LEVELS
@@ -18,6 +19,7 @@ DOMAIN = "vcdeploy"
 OP_VERSION = 1
 OPS = {UNITS[name].op: name for name in VARIABLE_UNITS}
 LEVELS = "activation_levels"
+EARLY = 0  # in place of a type: the form of graphs and bodies that version 0.2 wrote, which is still read
 
 COMMON = """
 def blend(e, new, old):  # e ⊙ new + (1 - e) ⊙ old; where e = 0, exactly the bits of old, whatever new is
@@ -128,19 +130,18 @@ def products(U, left, V):  # U left + V xbar [B, G·d]
     return Add(from_h, product(V, rounded_xbar))
 """
 
-# What a mask needs, the same at every step. Everything is cast to the float type of u, so that one function serves
-# float32 and float64.
+# What a mask needs, the same at every step. `real` casts to the float type of u.
 SCHEDULER = """
 size = Squeeze(Shape(u))
 first = 1
 index = Range(first, Add(size, first), first)
-zero = CastLike(0.0, u)
-one = CastLike(1.0, u)
-epsilon = CastLike(epsilon, u)
+zero = real(0.0)
+one = real(1.0)
+epsilon = real(epsilon)
 upper = Sub(one, epsilon)
-dim = CastLike(size, u)  # D
-places = CastLike(index, u)  # [D]: 1 … D
-sharpness = CastLike(sharpness, u)
+dim = real(size)  # D
+places = real(index)  # [D]: 1 … D
+sharpness = real(sharpness)
 """
 
 QUANTIZED = """
@@ -225,13 +226,20 @@ def op_attributes(sharpness: float, epsilon: float, levels: int | None = None) -
     return attributes if levels is None else {**attributes, LEVELS: levels}
 
 
+def scheduler(kind: int) -> str:
+    """The equations SCHEDULER. kind: the type of u in onnx.TensorProto.DataType, or EARLY."""
+    cast = "CastLike(x, u)" if kind == EARLY else f"Cast(x, to={kind})"
+    return f"def real(x): return {cast}\n{SCHEDULER}"
+
+
 @cache
-def function(op: str, opset: int, rounded: bool = False) -> bytes:
+def function(op: str, opset: int, rounded: bool = False, kind: int = FLOAT32) -> bytes:
     """The function body of one op type, for the given opset, as the bytes of a FunctionProto.
 
-    rounded: for nodes with the attribute LEVELS.
+    rounded: for nodes with the attribute LEVELS. kind: the type of u in onnx.TensorProto.DataType. EARLY is the body
+    that version 0.2 wrote: its nodes have no names, and its values names that graphs have, too.
     """
-    unit = OPS[op]
+    unit, prefix = OPS[op], "" if kind == EARLY else f"{op}_"
     attributes = ["sharpness", "epsilon", *([LEVELS] if rounded else [])]
     state = UNITS[unit].state
     text = """
@@ -239,20 +247,24 @@ sharpness = Constant(value_float=sharpness)
 epsilon = Constant(value_float=epsilon)
 """
     text += f"levels = Constant(value_int={LEVELS})\n{INT8}" if rounded else FLOAT
-    text += SCHEDULER + (QUANTIZED if rounded else "") + MATRICES[unit]
+    text += scheduler(kind) + (QUANTIZED if rounded else "") + MATRICES[unit]
     of_step = FRACTION + (INPUT_RANGE if rounded else "") + MASK + step(unit, rounded) + "y = Identity(h)"
-    given: dict[str, Any] = {name: name for name in (*UNITS[unit].weights, "x", *state)}
+    given: dict[str, Any] = {name: f"{prefix}{name}" for name in (*UNITS[unit].weights, "x", *state)}
+    of_body = [given[name] for name in (*state, "x")]
     given |= {name: Reference(name, name == LEVELS) for name in attributes}
-    before, body = Nodes(), Nodes("step_")
+    before, body = Nodes(prefix, kind != EARLY), Nodes(f"{prefix}step_", kind != EARLY)
     made = body.run(of_step, before.run(text, given))
-    initial, final = [f"{row.upper()}0" for row in state], [row.upper() for row in state]
-    scan = body.graph("step", [*state, "x"], [made[name] for name in (*state, "y", "m")])
-    before.add_many("Scan", *initial, "X", outputs=[*final, "Y", "M"], body=scan, num_scan_inputs=1)
+    initial, final = ([f"{prefix}{row.upper()}{end}" for row in state] for end in ("0", ""))
+    scan = body.graph(f"{prefix}step", of_body, [made[name] for name in (*state, "y", "m")])
+    outputs = [*final, f"{prefix}Y", f"{prefix}M"]
+    before.add_many("Scan", *initial, f"{prefix}X", outputs=outputs, body=scan, num_scan_inputs=1)
+    if kind != EARLY:
+        before.prune(outputs)
     return function_message(
         DOMAIN,
         op,
-        UNITS[unit].inputs,
-        UNITS[unit].outputs,
+        [f"{prefix}{name}" for name in UNITS[unit].inputs],
+        [f"{prefix}{name}" for name in UNITS[unit].outputs],
         before.nodes,
         opset,
         attributes=attributes,

@@ -19,20 +19,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcdeploy.format.bucketed import bucketed_layer
 from vcdeploy.format.dense import dense_layer
 from vcdeploy.format.functions import OLDEST_OPSET
-from vcdeploy.format.nodes import INT64, Initializer, Nodes, Weights, node_message, value_message
+from vcdeploy.format.inlined import inlined_layer
+from vcdeploy.format.nodes import FLOAT, INT64, Initializer, Nodes, Weights, node_message, value_message
 from vcdeploy.format.precision import activation_levels
 from vcdeploy.format.reader import Graph
-from vcdeploy.format.steps import DOMAIN, INT8, OP_VERSION, function, op_attributes
+from vcdeploy.format.steps import DOMAIN, EARLY, INT8, OP_VERSION, function, op_attributes
 from vcdeploy.spec import PRECISIONS, UNITS
 
 
 class Structure(NamedTuple):
     """The parts of a graph as protobuf messages.
 
-    functions: the bodies of our ops; none in the bucketed form and in dense units.
+    functions: the bodies of our ops; none in the bucketed and portable forms and in dense units.
     """
 
     nodes: list[bytes]
@@ -42,12 +42,12 @@ class Structure(NamedTuple):
     functions: list[bytes]
 
 
-def structure(config: Mapping[str, Any], symbols: int, opset: int) -> Structure:
-    """The structure of the model that a configuration describes. symbols: size of its vocabulary."""
-    return _structure(config, symbols, opset, declared(config, symbols))
+def structure(config: Mapping[str, Any], symbols: int, opset: int, kind: int = FLOAT) -> Structure:
+    """The structure of the model that a configuration describes.
 
-
-def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Weights) -> Structure:
+    symbols: size of its vocabulary. kind: FLOAT, or EARLY for what version 0.2 wrote.
+    """
+    weights = declared(config, symbols, named=kind != EARLY)
     unit, precision, D, layers = config["unit"], config["precision"], config["dim"], config["layers"]
     nodes, variable = weights.nodes, UNITS[unit].variable
     x = weights.rows("embedding", "tokens")  # [T, B, D]
@@ -55,7 +55,7 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
     if variable:
         if PRECISIONS[precision].levels:
             int8 = nodes.run(INT8, {"levels": nodes.constant(activation_levels(precision, D), np.float32)})
-        x, states, m = _variable_stack(nodes, weights, config, x, int8)
+        x, states, m = _variable_stack(nodes, weights, config, x, int8, kind)
     else:
         x, states, m = _dense_stack(nodes, weights, config, x)
     nodes.add("Concat", *states, axis=0, output="state_out")
@@ -67,8 +67,10 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
     else:
         scores = nodes.add("MatMul", x, nodes.add("Transpose", output, perm=[1, 0]))
     nodes.add("Add", scores, weights.whole("output.bias"), output="logits")
+    if kind != EARLY:
+        nodes.prune(["logits", "state_out", "compute"])
     rows = len(states)
-    body = variable and not config.get("bucketed")
+    body = variable and not inlined(config)
     return Structure(
         [node_message(each) for each in nodes.nodes],
         weights.initializers,
@@ -78,15 +80,20 @@ def _structure(config: Mapping[str, Any], symbols: int, opset: int, weights: Wei
             value_message("state_out", [rows, "B", D]),
             value_message("compute", ["T", "B", layers]),
         ],
-        [function(UNITS[unit].op, opset, int8 is not None)] if body else [],
+        [function(UNITS[unit].op, opset, int8 is not None, kind)] if body else [],
     )
 
 
-def declared(config: Mapping[str, Any], symbols: int) -> Weights:
+def inlined(config: Mapping[str, Any]) -> bool:
+    """Whether the layers of a variable unit are standard ops in the graph itself."""
+    return bool(config.get("bucketed") or config.get("portable"))
+
+
+def declared(config: Mapping[str, Any], symbols: int, named: bool = True) -> Weights:
     """The stored weights of the model that a configuration describes, in the order of the file, and no nodes yet."""
     unit, D = config["unit"], config["dim"]
     stacked = len(UNITS[unit].gates) * D
-    weights = Weights(Nodes(), config["precision"])
+    weights = Weights(Nodes(named=named), config["precision"])
     weights.add("embedding", (symbols, D))
     for index in range(config["layers"]):
         if not UNITS[unit].variable:
@@ -110,8 +117,7 @@ def difference(graph: Graph, config: Mapping[str, Any], symbols: int) -> str | N
     """
     if config["layers"] > len(graph.initializers):  # before anything is built for so many
         return f"it has {len(graph.initializers)} weights for {config['layers']} layers"
-    weights = declared(config, symbols)
-    wanted = weights.initializers
+    wanted = declared(config, symbols).initializers
     for name, each in wanted.items():
         if name not in graph.initializers:
             return f"it has no weights {name}"
@@ -125,9 +131,16 @@ def difference(graph: Graph, config: Mapping[str, Any], symbols: int) -> str | N
     opset = graph.opsets.get("ai.onnx", 0)
     if opset < OLDEST_OPSET:
         return f"it has opset {opset}, not {OLDEST_OPSET} or newer"
-    expected = _structure(config, symbols, opset, weights)
+    expected = structure(config, symbols, opset)
     if expected.functions and graph.opsets.get(DOMAIN) != OP_VERSION:
         return f"it doesn't import version {OP_VERSION} of the domain {DOMAIN}"
+    found = _first_difference(graph, expected)
+    if found and not _first_difference(graph, structure(config, symbols, opset, EARLY)):
+        return None
+    return found
+
+
+def _first_difference(graph: Graph, expected: Structure) -> str | None:
     for what in ("nodes", "inputs", "outputs", "functions"):
         here, there = getattr(graph, what), getattr(expected, what)
         if len(here) != len(there):
@@ -152,7 +165,7 @@ def layer_values(config: Mapping[str, Any]) -> list[bytes]:
 
 
 def _variable_stack(
-    nodes: Nodes, weights: Weights, config: Mapping[str, Any], x: str, int8: dict[str, Any] | None
+    nodes: Nodes, weights: Weights, config: Mapping[str, Any], x: str, int8: dict[str, Any] | None, kind: int
 ) -> tuple[str, list[str], str]:
     """Add the layers of a variable unit; returns y [T, B, D], state rows [1, B, D] each, and m [T, B, layers]."""
     unit = config["unit"]
@@ -164,8 +177,11 @@ def _variable_stack(
         places = range(index * rows, (index + 1) * rows)
         before = [nodes.add("Gather", "state", nodes.constant(place, np.int64)) for place in places]  # [B, D]
         wide = {part: weights.whole(f"{name}.{part}") for part in UNITS[unit].weights}
-        if config.get("bucketed"):
-            x, after, m = bucketed_layer(nodes, unit, config["dim"], name, x, before, wide, *settings, int8)
+        if inlined(config):
+            portable = bool(config.get("portable"))
+            x, after, m = inlined_layer(
+                nodes, unit, config["dim"], name, x, before, wide, *settings, int8, kind, portable
+            )
         else:
             h, *c = before
             outputs = [f"{name}.{part}" for part in UNITS[unit].outputs]

@@ -50,10 +50,11 @@ class Outcome:
     checked: str = NOTHING  # what the engine was compared with
 
 
-def check_settings(precision: str, bucketed: bool) -> None:
+def check_settings(precision: str, bucketed: bool, portable: bool) -> None:
     """Raise an error if the export settings don't work with TensorRT."""
-    if bucketed:
-        raise BadValue("--bucketed is for runtimes without our kernels, but --trt includes them: use only one")
+    for option, given in (("--bucketed", bucketed), ("--portable", portable)):
+        if given:
+            raise BadValue(f"{option} is for runtimes without our kernels, but --trt includes them: use only one")
     if precision not in TENSORRT_PRECISIONS:
         raise BadValue(f"--trt takes --precision {' or '.join(TENSORRT_PRECISIONS)}, not {precision}")
 

@@ -33,8 +33,8 @@ class OnnxRuntimeModel(PythonLoop):
     """A file of `vcdeploy export`, or any file that follows docs/design.md, section 2.
 
     form says what runs: "custom op" (the kernels of plugins/cpu, which skip), "function body" (standard ops, which
-    compute densely), "bucketed" (If nodes, which skip), "dense" (ONNX's own RNN, GRU or LSTM op) or "standard ops"
-    (a variable unit that another exporter built from standard ops).
+    compute densely), "bucketed" (If nodes, which skip), "portable" (Loop nodes), "dense" (ONNX's own RNN, GRU or LSTM
+    op) or "standard ops" (a variable unit that another exporter built from standard ops).
     """
 
     backend = "onnxruntime"
@@ -216,7 +216,7 @@ def form_of(model: ModelProto, config: dict[str, Any], custom_op: bool) -> str:
     if config["unit"] in DENSE_UNITS:
         return "dense"
     if not used_ops(model):
-        return "bucketed" if config.get("bucketed") else "standard ops"
+        return next((form for form in ("bucketed", "portable") if config.get(form)), "standard ops")
     return CUSTOM_OP if custom_op else FUNCTION_BODY
 
 
