@@ -136,8 +136,9 @@ def test_a_web_page_gets_one_model_after_another(folder: Path, tmp_path: Path) -
     ("unit", "options", "said"),
     [
         ("gru", [], "variable unit, not a gru of text"),
-        ("vcgru", ["--bucketed"], "leave out --trt and --bucketed"),
-        ("vcgru", ["--trt"], "leave out --trt and --bucketed"),
+        ("vcgru", ["--bucketed"], "leave out --trt, --bucketed and --portable"),
+        ("vcgru", ["--portable"], "leave out --trt, --bucketed and --portable"),
+        ("vcgru", ["--trt"], "leave out --trt, --bucketed and --portable"),
     ],
 )
 def test_what_a_web_page_cannot_run(unit: str, options: list[str], said: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The web page in a headless Chromium, on `vcdeploy serve` and as `vcdeploy export --web` writes it."""
 
 import hashlib
+import os
 import re
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,8 +25,10 @@ from vcdeploy.runtime.sources import open_source
 MODELS = ("english", "irish")
 
 
-def run_until_it_answers(command: list[str], port: int) -> Iterator[str]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@contextmanager
+def running(command: list[str], port: int, **variables: str) -> Iterator[str]:
+    environment = {**os.environ, **variables}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(600):
@@ -38,6 +42,11 @@ def run_until_it_answers(command: list[str], port: int) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+def serve(*models: str, port: int) -> list[str]:
+    pytest.importorskip("uvicorn")
+    return [sys.executable, "-m", "vcdeploy", "serve", "--port", str(port), *models]
 
 
 def free_port() -> int:
@@ -56,15 +65,15 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The page with both pretrained models, on one of its engines."""
     port = free_port()
     if request.param == "server":
-        pytest.importorskip("uvicorn")
-        yield from run_until_it_answers([sys.executable, "-m", "vcdeploy", "serve", "--port", str(port), *MODELS], port)
-        return
-    folder = tmp_path_factory.mktemp("site")
-    for name in MODELS:
-        source = open_source(name)
-        write_web(folder, name, source.file.read_bytes(), source.config)
-    served = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "-d", str(folder), str(port)]
-    yield from run_until_it_answers(served, port)
+        command = serve(*MODELS, port=port)
+    else:
+        folder = tmp_path_factory.mktemp("site")
+        for name in MODELS:
+            source = open_source(name)
+            write_web(folder, name, source.file.read_bytes(), source.config)
+        command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "-d", str(folder), str(port)]
+    with running(command, port) as found:
+        yield found
 
 
 @pytest.fixture
@@ -228,6 +237,28 @@ def test_every_control_has_a_name(page: Browser) -> None:
     controls = [each for each in tree if each.get("role", {}).get("value") in roles and not each["ignored"]]
     assert len(controls) > 15
     assert [each["role"]["value"] for each in controls if not each.get("name", {}).get("value")] == []
+
+
+def test_a_token_is_asked_for(tmp_path: Path) -> None:
+    port = free_port()
+    with running(serve("irish", port=port), port, VCDEPLOY_TOKEN="secret") as address:
+        page = Browser(tmp_path)
+        try:
+            page.open(address)
+            for token, expected in (
+                (
+                    "wrong",
+                    "document.getElementById('failure').textContent === 'The server does not accept this token.'",
+                ),
+                ("secret", "'ready' in document.body.dataset"),
+            ):
+                page.wait_for("!document.getElementById('login').hidden")
+                page.evaluate(f"document.getElementById('token').value = '{token}'")
+                page.evaluate("document.querySelector('#login button').click()")
+                page.wait_for(expected)
+            assert page.evaluate("document.getElementById('login').hidden && document.getElementById('failure').hidden")
+        finally:
+            page.close()
 
 
 def test_abcjs_is_the_file_that_notice_names() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exported import exported
-from in_node import in_node
+from in_node import PAGE, in_node
 
 import vcdeploy
 from vcdeploy.spec import PRECISIONS, VARIABLE_UNITS
@@ -91,3 +91,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     assert "it has no layers.1.u of shape [40]" in generated(file, [0], [0], 1, {})["error"]
     file.write_bytes(b"\x0a\xff\xff")
     assert "damaged or was cut short" in generated(file, [0], [0], 1, {})["error"]
+
+
+def test_the_engine_is_small_enough_to_ship() -> None:
+    assert (PAGE / "engine.wasm").stat().st_size < 300_000
