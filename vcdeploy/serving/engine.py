@@ -22,8 +22,8 @@ from vcdeploy.serving.queue import Queue
 from vcdeploy.serving.streams import CANCELLED, ERROR, LENGTH, STOP, TIMEOUT, Refused, Request, Stream
 
 SLICE = 0.02  # seconds of CPU time between two looks at what has changed
-SLICE_PER_STREAM = 0.0001  # more for every stream, since each costs some time in every slice
-LONGEST_PIECE = 64  # tokens of a stream in a slice: few enough for smooth streaming
+SLICE_PER_STREAM = 0.0002  # more for every stream, since each costs some time in every slice
+LONGEST_PIECE, FIRST_PIECE = 256, 16  # tokens of a stream in a slice, and in one that has new streams
 POLL = 0.1  # seconds between looks at deadlines while nothing runs
 
 
@@ -255,7 +255,8 @@ class _Instance:
         bound = [place for place in ready if self.streams[place].request.allowed is not None]
         for group in (plain, others):
             if group:
-                self._generate(group, _tokens_in(limit, self._generating * len(group), LONGEST_PIECE))
+                most = LONGEST_PIECE if all(self.streams[place].made for place in group) else FIRST_PIECE
+                self._generate(group, _tokens_in(limit, self._generating * len(group), most))
         end = time.thread_time() + limit
         while bound and time.thread_time() < end:
             self._generate_allowed(bound)
