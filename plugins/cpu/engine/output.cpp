@@ -64,7 +64,8 @@ void OutputLayer::run(const Input* inputs, int count, const Kernels& kernels, Te
             columns += changed;
         }
         const OutputCalls all{calls, started, bias_.data(), vocab_, dim_};
-        team.run(std::int64_t{vocab_} * columns, [&](Part part) { kernels.output(W_.view(), all, part); });
+        team.run(vocab_ * columns * bytes_of(W_.view().precision),
+                 [&](Part part) { kernels.output(W_.view(), all, part); });
     }
 }
 

@@ -148,19 +148,20 @@ bool Stepper::start(const Layer& layer, Sequence& sequence, Slot& slot) {
 void Stepper::step_together(const Layer& layer, Sequence* const* sequences, int count) {
     const Step* steps[kMostSteps];
     int started = 0;
-    std::int64_t products = 0;
+    std::int64_t bytes = 0;
     for (int n = 0; n < count; ++n) {
         if (static_cast<int>(slots_.size()) == started)
             slots_.push_back(std::make_unique<Slot>(padded_, spec_, precision_));
         const Step& step = slots_[started]->step;
         if (!start(layer, *sequences[n], *slots_[started])) continue;
         steps[started++] = &step;
-        products += std::int64_t{2} * spec_.gates * step.active * step.active;
+        const int columns = step.active + std::max(0, step.input_end - step.input_begin);  // of U and of V
+        bytes += std::int64_t{spec_.gates} * step.active * columns * bytes_of(layer.precision);
     }
     if (started == 0) return;
     std::sort(steps, steps + started, [](const Step* a, const Step* b) { return a->active > b->active; });
     for (const Phase phase : kernels_.phases[static_cast<int>(layer.unit)])
-        if (phase) team_.run(products, [&](Part part) { phase(Steps{steps, started}, part); });
+        if (phase) team_.run(bytes, [&](Part part) { phase(Steps{steps, started}, part); });
 }
 
 void Stepper::step(const Layer& layer, Sequence* sequences, int count) {

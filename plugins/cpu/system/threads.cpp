@@ -65,10 +65,10 @@ void Team::leave_if_forked() {
     forks_ = forks();
 }
 
-void Team::start(Call call, const void* work) {
+bool Team::start(Call call, const void* work) {
     leave_if_forked();
     if (!crew_) crew_ = std::make_unique<Crew>(size_, flush_);
-    crew_->start(call, work);
+    return crew_->start(call, work);
 }
 
 Team::Crew::Crew(int size, bool flush) : claims(size) {
@@ -98,7 +98,7 @@ bool Team::Crew::claim(int member, std::uint32_t round_) {
     return claims[member].round.compare_exchange_strong(before, round_, std::memory_order_acq_rel);
 }
 
-void Team::Crew::start(Call call_, const void* work_) {
+bool Team::Crew::start(Call call_, const void* work_) {
     const int size = static_cast<int>(claims.size());
     call = call_;
     work = work_;
@@ -114,6 +114,7 @@ void Team::Crew::start(Call call_, const void* work_) {
         }
     std::uint32_t rest = left.fetch_sub(done, std::memory_order_acq_rel) - done;
     for (Waiter waiter; rest != 0;) rest = waiter.wait(left, rest);
+    return done + 1 < claims.size();
 }
 
 void Team::Crew::help(int member, bool flush) {

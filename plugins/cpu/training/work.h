@@ -15,7 +15,7 @@ constexpr std::int64_t kElement = 32;
 template <class Work>
 void distribute(Team& team, int count, std::int64_t products, const Work& work) {
     std::atomic<int> next{0};
-    team.run(products, [&](Part part) {
+    team.run(products * std::int64_t{sizeof(float)}, [&](Part part) {
         for (int number; (number = next.fetch_add(1, std::memory_order_relaxed)) < count;) work(number, part.member);
     });
 }
