@@ -1,6 +1,7 @@
 """The web page in a headless Chromium, on `vcdeploy serve` and as `vcdeploy export --web` writes it."""
 
 import hashlib
+import json
 import os
 import re
 import socket
@@ -57,6 +58,7 @@ def free_port() -> int:
 
 
 ON_BOTH = pytest.mark.parametrize("address", ["server", "browser"], indirect=True, scope="module")
+ON_SERVER = pytest.mark.parametrize("address", ["server"], indirect=True, scope="module")
 ON_ONE = pytest.mark.parametrize("address", ["browser"], indirect=True, scope="module")
 
 
@@ -108,16 +110,11 @@ def test_text_is_typed_generated_and_explained(page: Browser) -> None:
     page.evaluate("document.querySelector('#text-form [name=prompt]').focus()")
     page("Input.insertText", text="Madam Presid")
     page.evaluate("document.querySelector('#text-form [name=length]').value = 300")
-    page.evaluate(
-        "globalThis.steps = 0; new MutationObserver(() => steps++)"
-        ".observe(document.getElementById('text'), {childList: true})"
-    )
     generate(page, "text")
     model = vcdeploy.load("english")
     expected = model.vocab.decode(list(model.generate(model.vocab.encode("Madam Presid"), 300, seed=1)))
     text = page.evaluate(TEXT)
     assert text.replace("⏎\n", "\n") == expected
-    assert page.evaluate("steps") > 3  # it streamed
     assert page.evaluate("document.querySelector('#text-figures [data-of=tokens]').textContent") == "300"
     share = page.evaluate("document.querySelector('#text-figures [data-of=share]').textContent")
     assert re.fullmatch(r"\d+(\.\d)? %", share)
@@ -134,6 +131,40 @@ def test_text_is_typed_generated_and_explained(page: Browser) -> None:
     page.evaluate("document.querySelector('#text-form [name=more]').click()")
     page.wait_for("!document.querySelector('#text-form [name=more]').disabled")
     assert page.evaluate("document.querySelector('#text .prompt').textContent") == "Madam Presid" + expected
+
+
+@ON_SERVER
+def test_text_appears_as_it_arrives(page: Browser) -> None:
+    """With a stand-in for the server that sends when it is told to, in pieces that end anywhere."""
+    page.evaluate(
+        "const real = fetch; globalThis.fetch = (url, options) => String(url).endsWith('v1/completions')"
+        " ? new Response(new ReadableStream({start(controller) { globalThis.stream = controller }}))"
+        " : real(url, options);"
+        "globalThis.send = (text) => stream.enqueue(new TextEncoder().encode(text));"
+        "document.querySelector('#text-form [name=go]').click()"
+    )
+    page.wait_for("globalThis.stream !== undefined")
+
+    def event(letter: str) -> str:
+        logprobs = {"tokens": [letter], "token_logprobs": [-0.5], "top_logprobs": [{letter: -0.5}]}
+        return f"data: {json.dumps({'choices': [{'m': [0.25], 'logprobs': logprobs}]})}\n\n"
+
+    for sent, shown in ((event("a") + event("b")[:30], "a"), (event("b")[30:], "ab"), (event("é"), "abé")):
+        page.evaluate(f"send({json.dumps(sent)})")
+        page.wait_for(f"{TEXT} === {json.dumps(shown)}")
+        assert not page.evaluate("document.querySelector('#text-form [name=stop]').disabled")
+    page.evaluate("send('data: [DONE]\\n\\n')")
+    page.wait_for("document.querySelector('#text-form [name=stop]').disabled")
+
+
+@ON_ONE
+def test_text_appears_in_pieces_without_a_server(page: Browser) -> None:
+    page.evaluate(
+        "globalThis.steps = 0; new MutationObserver(() => steps++)"
+        ".observe(document.getElementById('text'), {childList: true})"
+    )
+    generate(page, "text")
+    assert page.evaluate("steps") > 3
 
 
 @ON_ONE

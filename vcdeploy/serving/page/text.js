@@ -69,6 +69,7 @@ export class TextView {
     await this.runs.run(async (signal) => {
       try {
         for await (const tokens of this.engine.complete(request, signal)) {
+          signal.throwIfAborted(); // pieces that arrived before it was stopped
           if (begin === undefined) [begin, counted] = [performance.now(), tokens.length];
           this.add(tokens);
           drawing ??= requestAnimationFrame(() => {
