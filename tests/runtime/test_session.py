@@ -148,6 +148,53 @@ def test_reset_starts_some_sequences_again(model: Model) -> None:
         session.reset([0, 3])
 
 
+def test_some_sequences_go_on_without_the_others(model: Model, file: Path) -> None:
+    """With rows= each gets what it would get alone: fed in turn, with lengths of their own, saved and restored."""
+    alone = []
+    for seed, length in ((7, 12), (8, 5)):
+        session = model.session()
+        session.feed(PRIME[seed - 7 :])
+        alone.append(session.generate(length, seed=seed)[0])
+    session = model.session(batch=4)
+    session.feed(PRIME, rows=[2])
+    session.feed(PRIME[1:], rows=[0])
+    both = [Sampling(seed=8), Sampling(seed=7)]
+    first = session.generate([2, 6], both, rows=[0, 2])
+    content = session.save(rows=[2])
+    rest = session.generate([3, 6], both, rows=[0, 2])
+    assert [first[1] + rest[1], first[0] + rest[0]] == alone
+    session.restore(content, rows=[3])
+    assert session.generate(6, seed=7, rows=[3]) == [alone[0][6:]]
+    single = model.session()
+    single.restore(content)
+    assert single.generate(6, seed=7) == [alone[0][6:]]
+    assert not session.state[:, 1].any()
+    for rows, message in (
+        ([4], "there is no sequence 4"),
+        ([1, 1], "different sequences"),
+        ([], "different sequences"),
+    ):
+        with pytest.raises(VcdeployError, match=message):
+            session.feed(PRIME, rows=rows)
+    with pytest.raises(VcdeployError, match="this call is for 2 sequences, but there are 1 lengths"):
+        session.generate([1], rows=[0, 2])
+
+
+def test_alternatives_are_the_most_likely_symbols(model: Model) -> None:
+    session = model.session()
+    session.feed(PRIME)
+    logits = session.logits[0].astype(np.float64)
+    plain, (token,) = model.session(), session.generate(1, alternatives=4, seed=3)[0]
+    plain.feed(PRIME)
+    assert plain.generate(1, seed=3)[0] == [token._replace(alternatives=())]
+    order = np.argsort(-logits, kind="stable")[:4]
+    assert [id_ for id_, _ in token.alternatives] == order.tolist()
+    wanted = logits[order] - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    np.testing.assert_allclose([value for _, value in token.alternatives], wanted, rtol=1e-12)
+    with pytest.raises(VcdeployError, match="alternatives must be from 0 to 7, not 8"):
+        session.generate(1, alternatives=8)
+
+
 def test_allowed_restricts_every_sequence_by_its_mask(model: Model) -> None:
     session = model.session(batch=2)
     session.feed(np.stack([PRIME] * 2, axis=1))

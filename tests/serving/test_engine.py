@@ -110,6 +110,17 @@ def test_a_stream_that_fails_does_not_stop_the_others(engine: Engine) -> None:
         engine.submit(request(prompt=[99]))
 
 
+def test_a_bug_ends_the_streams_of_its_slice_and_not_the_engine(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(so_far: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(VcdeployError, match="the engine failed: ZeroDivisionError"):
+        everything(engine.submit(request(5, allowed=fails)))
+    assert "a bug" in caplog.text and len(everything(engine.submit(request(20)))) == 20
+
+
 def test_a_cancelled_stream_stops(engine: Engine) -> None:
     """While it generates, while its prompt is read, and while it waits."""
     stream = engine.submit(request(ENDLESS))

@@ -349,6 +349,24 @@ def test_sigterm_lets_requests_finish() -> None:
     assert any("SIGTERM: draining" in line for line in server.log)
 
 
+def test_models_are_loaded_on_first_use_under_their_names() -> None:
+    """Two instances share the weights; a web site that is named may call."""
+    origin = "https://site.example"
+    server = start("mine=english", "--lazy", "--workers", "2", "--cors", origin, "--streams", "1", token=False)
+    assert server.json("/v1/models")["data"][0] == {
+        "id": "mine", "object": "model", "created": 0, "owned_by": "vcdeploy", "loaded": False
+    }  # fmt: skip
+    assert server.ask("/v2/models/mine/ready")[0] == 503
+    body = {"prompt": PRIME, "max_tokens": 5, "seed": 3, "n": 2}
+    status, headers, content = server.ask("/v1/completions", body, headers={"Origin": origin})
+    assert status == 200 and headers["access-control-allow-origin"] == origin
+    first = json.loads(content)["choices"]
+    assert len({each["text"] for each in first}) == 2
+    assert server.json("/v1/completions", {**body, "seed": 4, "n": 1})["choices"][0]["text"] == first[1]["text"]
+    assert server.json("/v1/models/mine")["loaded"] and server.ask("/v2/models/mine/ready")[0] == 200
+    assert server.stop() == 0
+
+
 def test_bad_commands_fail() -> None:
     for arguments, message in (
         (["none.onnx"], "none.onnx"), (["english", "english"], "two models are named 'english'"),

@@ -8,6 +8,7 @@ wants any more stops within one slice.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from vcdeploy.runtime.model import Model
 from vcdeploy.runtime.session import Piece, Session, check_ids
 from vcdeploy.serving.queue import Queue
 from vcdeploy.serving.streams import CANCELLED, ERROR, LENGTH, STOP, TIMEOUT, Refused, Request, Stream
+
+LOG = logging.getLogger("vcdeploy.serve")
 
 SLICE = 0.02  # seconds of CPU time between two looks at what has changed
 SLICE_PER_STREAM = 0.0002  # more for every stream, since each costs some time in every slice
@@ -204,10 +207,14 @@ class _Instance:
     def _run(self) -> None:
         while (admitted := self._engine.admit(self)) is not None:
             begin = time.monotonic()
-            for stream in admitted:
-                self._begin(stream)
-            self._sweep()
-            self._slice()
+            try:
+                for stream in admitted:
+                    self._begin(stream)
+                self._sweep()
+                self._slice()
+            except Exception as error:  # a bug: without this thread every later stream would wait for ever
+                LOG.exception("a slice failed")
+                self._fail(list(self.streams), VcdeployError(f"the engine failed: {error!r}"))
             self.counts.slices += 1
             self.counts.busy += time.monotonic() - begin
         for place in list(self.streams):
