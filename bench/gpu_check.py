@@ -27,7 +27,7 @@ from vcdeploy.gpu import plugin_build, plugin_files
 from vcdeploy.spec import TENSORRT_PRECISIONS, VARIABLE_UNITS
 from vcdeploy.versions import versions
 
-PATHS = ("block", "cluster", "grid", "grid-off-chip")
+PATHS = ("block", "cluster", "grid", "grid-off-chip", "grid-together")
 AUTO = "auto"  # the path that the plugin chooses
 SIZES = (7, 97, 256, 1024)  # dimensions: odd ones, and those each path is made for
 QUICK_SIZES = (97,)

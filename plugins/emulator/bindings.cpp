@@ -161,14 +161,14 @@ extern "C" int vcdeploy_emulate(const char* unit, const char* path, const char* 
     }
 }
 
-// The plan for `gates` 1, 3 or 4. device: multiprocessors, bytes of shared memory, cooperative, clusters; wanted: Path.
+// The plan for `gates` 1, 3 or 4. device: the members of Device; wanted: Path.
 // Output: found, which is path, blocks, members, alone, on_chip, shared bytes, workspace bytes. Returns 0, or -1 with a
 // message.
 extern "C" int vcdeploy_plan(int gates, int weight_bytes, int B, int D, const int* device, int wanted, long long* found,
                              char* message, int length) {
     try {
         const Unit unit = with_gates(gates);
-        const Device here{device[0], std::size_t(device[1]), device[2] != 0, device[3] != 0};
+        const Device here{device[0], std::size_t(device[1]), device[2], device[3], device[4]};
         const Plan best = plan(unit, std::size_t(weight_bytes), B, D, needs_of(unit, D), here, Path(wanted));
         const long long numbers[] = {int(best.path),
                                      best.blocks,
@@ -176,7 +176,7 @@ extern "C" int vcdeploy_plan(int gates, int weight_bytes, int B, int D, const in
                                      best.alone,
                                      best.on_chip,
                                      (long long)best.shared_bytes,
-                                     (long long)needed_workspace(unit, B, D)};
+                                     (long long)needed_workspace(unit, B, D, best.on_chip ? 0 : device[4])};
         std::copy(std::begin(numbers), std::end(numbers), found);
         return 0;
     } catch (const std::exception& error) {

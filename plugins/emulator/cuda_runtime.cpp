@@ -37,13 +37,14 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, const s
         wanted.cluster = int(cluster->val.clusterDim.x);
         // Compiled for an older GPU, the kernel stops immediately.
         if (gpu().compiled_for < 90) return cudaErrorLaunchFailure;
-        if (!gpu().clusters || wanted.cluster > gpu().most_of_a_cluster || wanted.blocks % wanted.cluster != 0)
+        if (gpu().clusters == 0 || wanted.cluster > gpu().most_of_a_cluster || wanted.blocks % wanted.cluster != 0)
             return cudaErrorInvalidClusterSize;
     }
     if (const auto* cooperative = attribute_of(config, cudaLaunchAttributeCooperative)) {
         wanted.cooperative = cooperative->val.cooperative != 0;
         if (!gpu().cooperative) return cudaErrorInvalidValue;
-        if (wanted.cooperative && wanted.blocks > gpu().multiprocessors) return cudaErrorCooperativeLaunchTooLarge;
+        if (wanted.cooperative && wanted.blocks > gpu().multiprocessors * gpu().resident)
+            return cudaErrorCooperativeLaunchTooLarge;
     }
     try {
         gpu().passed = run(wanted, body);
@@ -88,7 +89,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
         case cudaDevAttrMultiProcessorCount: *value = gpu().multiprocessors; break;
         case cudaDevAttrCooperativeLaunch: *value = gpu().cooperative; break;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(gpu().shared_bytes); break;
-        case cudaDevAttrClusterLaunch: *value = gpu().clusters; break;
+        case cudaDevAttrClusterLaunch: *value = gpu().clusters > 0; break;
     }
     return cudaSuccess;
 }
@@ -107,14 +108,14 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int valu
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int,
                                                           std::size_t shared_bytes) {
-    *blocks = shared_bytes <= vcdeploy::emulator::permitted(kernel) ? 1 : 0;
+    *blocks = shared_bytes <= vcdeploy::emulator::permitted(kernel) ? gpu().resident : 0;
     return cudaSuccess;
 }
 
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t* config) {
     const int blocks = int(config->attrs->val.clusterDim.x);
     if (blocks > gpu().most_of_a_cluster) return cudaErrorInvalidClusterSize;
-    *clusters = gpu().multiprocessors / blocks;
+    *clusters = gpu().clusters;
     return cudaSuccess;
 }
 

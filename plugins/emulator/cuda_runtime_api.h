@@ -70,7 +70,9 @@ struct Gpu {
     bool present = false;
     int multiprocessors = 0;
     std::size_t shared_bytes = 0;  // maximum per block
-    bool cooperative = false, clusters = false;
+    bool cooperative = false;
+    int clusters = 0;           // that run at once
+    int resident = 1;           // blocks of a cooperative kernel per multiprocessor
     int compiled_for = 90;      // the architecture of the kernels' PTX
     int most_of_a_cluster = 8;  // largest cluster that fits
     std::uint64_t seed = 0;

@@ -10,14 +10,14 @@
 using namespace vcdeploy;
 
 // Replaces the emulated GPU. properties: multiprocessors, bytes of shared memory, cooperative, clusters, the
-// architecture of the kernels' PTX, the largest cluster that fits. All kernels start with the default shared memory
+// architecture of the kernels' PTX, the largest cluster that fits, blocks of a grid per multiprocessor. All kernels start with the default shared memory
 // limit.
 extern "C" void vcdeploy_gpu(const int* properties) {
     emulator::Gpu fresh{};
     fresh.present = true;
     fresh.multiprocessors = properties[0], fresh.shared_bytes = std::size_t(properties[1]);
-    fresh.cooperative = properties[2] != 0, fresh.clusters = properties[3] != 0;
-    fresh.compiled_for = properties[4], fresh.most_of_a_cluster = properties[5];
+    fresh.cooperative = properties[2] != 0, fresh.clusters = properties[3];
+    fresh.compiled_for = properties[4], fresh.most_of_a_cluster = properties[5], fresh.resident = properties[6];
     emulator::gpu() = fresh;
 }
 
@@ -31,8 +31,9 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
         const Unit kind{unit};
         const Types of{types};
         const Sizes size{sizes[0], sizes[1], sizes[2]};
-        const Plan plan = prepared(kind, of, std::max(size.B, 1), size.D, Path(wanted));
-        if (between > 0) prepared(kind, of, 1, between, Path(wanted));
+        const int rooms = rooms_needed(kind, size.D, Path(wanted));
+        const Plan plan = prepared(kind, of, std::max(size.B, 1), size.D, Path(wanted), rooms);
+        if (between > 0) prepared(kind, of, 1, between, Path(wanted), kMostRooms);
         const long long numbers[] = {int(plan.path), plan.blocks,  plan.members,
                                      plan.alone,     plan.on_chip, (long long)plan.shared_bytes};
         std::copy(std::begin(numbers), std::end(numbers), found);
@@ -49,7 +50,7 @@ extern "C" int vcdeploy_launch(int unit, int types, const int* sizes, const doub
             if (const auto* from = static_cast<const char*>(tensors[k])) gpu.memory.push_back({from, from + bytes[k]});
         }
         // Uninitialised, as TensorRT provides it, with a guard at the end.
-        const std::size_t room = workspace_bytes(kind, size.B, size.D) / sizeof(float), guard = 64;
+        const std::size_t room = workspace_bytes(kind, size.B, size.D, rooms) / sizeof(float), guard = 64;
         const std::unique_ptr<float, void (*)(void*)> workspace(
             static_cast<float*>(std::aligned_alloc(256, ((room + guard) * sizeof(float) + 255) / 256 * 256)),
             std::free);

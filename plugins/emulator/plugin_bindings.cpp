@@ -31,11 +31,12 @@ Capability& as(IPluginV3& plugin, PluginCapabilityType type) {
 }  // namespace
 
 // unit: 0, 1, 2 for VCRNN, VCGRU, VCLSTM. most: maximum T, B of the profile, for the workspace. tensors: the op's
-// inputs, then its outputs; ranks, dims [.][5]: their shapes; half: 1 for float16, 0 for float32. Returns 0, or -1 with
-// a message; the plugin logs to stderr.
+// inputs, then its outputs; ranks, dims [.][5]: their shapes; half: 1 for float16, 0 for float32. tactic: the
+// index of the one to use, or -1. Output: widest, the Scope of the barriers between the most threads, if above its value.
+// Returns the number of tactics, or -1 with a message; the plugin logs to stderr.
 extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most, int inputs, int outputs,
                                 void* const* tensors, const int* ranks, const long long* dims, const int* half,
-                                unsigned long long seed, char* message, int length) {
+                                unsigned long long seed, int tactic, int* widest, char* message, int length) {
     try {
         int32_t count = 0;
         auto& creator = *static_cast<IPluginCreatorV3One*>(getCreators(count)[unit]);
@@ -70,6 +71,9 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
         need(build.configurePlugin(all.data(), inputs, all.data() + inputs, outputs) == 0, "configurePlugin failed");
         const std::size_t bytes = build.getWorkspaceSize(all.data(), inputs, all.data() + inputs, outputs);
         need(bytes > 0, "getWorkspaceSize failed");
+        std::vector<int32_t> tactics(build.getNbTactics());
+        need(build.getValidTactics(tactics.data(), int32_t(tactics.size())) == 0, "getValidTactics failed");
+        need(build.getTimingCacheID() != nullptr, "the timing cache is disabled");
         auto& before = as<IPluginV3OneRuntime>(*built, PluginCapabilityType::kRUNTIME);
         const std::unique_ptr<IPluginV3> restored(
             creator.createPlugin("node", before.getFieldsToSerialize(), TensorRTPhase::kRUNTIME));
@@ -78,19 +82,24 @@ extern "C" int vcdeploy_enqueue(int unit, const float* settings, const int* most
             as<IPluginV3OneRuntime>(*restored, PluginCapabilityType::kRUNTIME).attachToContext(nullptr));
         need(attached != nullptr, "attachToContext failed");
         auto& runtime = as<IPluginV3OneRuntime>(*attached, PluginCapabilityType::kRUNTIME);
+        need(runtime.setTactic(tactic < 0 ? 0 : tactics.at(tactic)) == 0, "setTactic failed");
         need(runtime.onShapeChange(now.data(), inputs, now.data() + inputs, outputs) == 0, "onShapeChange failed");
 
-        const std::size_t room = bytes / sizeof(float);
+        const std::size_t room = bytes / sizeof(float), guard = 64;
         const std::unique_ptr<float, void (*)(void*)> workspace(
-            static_cast<float*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256)), std::free);
+            static_cast<float*>(std::aligned_alloc(256, (bytes + guard * sizeof(float) + 255) / 256 * 256)), std::free);
         std::fill_n(workspace.get(), room, std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(workspace.get() + room, guard, 7.0f);
         gpu.memory.push_back(
             {reinterpret_cast<char*>(workspace.get()), reinterpret_cast<char*>(workspace.get() + room)});
         const std::vector<const void*> in(tensors, tensors + inputs);
         need(runtime.enqueue(now.data(), now.data() + inputs, in.data(), tensors + inputs, workspace.get(), nullptr) ==
                  0,
              "enqueue failed");
-        return 0;
+        need(std::all_of(workspace.get() + room, workspace.get() + room + guard, [](float each) { return each == 7; }),
+             "a block wrote past the workspace");
+        for (const auto& [scope, name] : gpu.passed) *widest = std::max(*widest, int(scope));
+        return int(tactics.size());
     } catch (const std::exception& error) {
         std::snprintf(message, length, "%s", error.what());
         return -1;

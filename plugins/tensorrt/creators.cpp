@@ -20,8 +20,9 @@ Path wanted_path() {
     if (!std::strcmp(name, "cluster")) return Path::cluster;
     if (!std::strcmp(name, "grid")) return Path::grid;
     if (!std::strcmp(name, "grid-off-chip")) return Path::grid_off_chip;
+    if (!std::strcmp(name, "grid-together")) return Path::grid_together;
     throw std::invalid_argument(std::string("VCDEPLOY_TENSORRT_PATH is ") + name +
-                                ": choose from auto, block, cluster, grid, grid-off-chip");
+                                ": choose from auto, block, cluster, grid, grid-off-chip, grid-together");
 }
 
 class UnitCreator final : public IPluginCreatorV3One {
@@ -36,11 +37,19 @@ class UnitCreator final : public IPluginCreatorV3One {
     const char* getPluginNamespace() const noexcept override { return ""; }
     const PluginFieldCollection* getFieldNames() noexcept override { return &collection_; }
 
-    IPluginV3* createPlugin(const char* name, const PluginFieldCollection* given, TensorRTPhase) noexcept override {
+    IPluginV3* createPlugin(const char* name, const PluginFieldCollection* given,
+                            TensorRTPhase phase) noexcept override {
         try {
             float sharpness = 1, epsilon = 1e-3f;
+            int32_t rooms = kMostRooms;  // serialized only; an engine without it was built with room for the most
             for (int k = 0; given && k < given->nbFields; ++k) {
                 const PluginField& field = given->fields[k];
+                if (phase == TensorRTPhase::kRUNTIME && !std::strcmp(field.name, "rooms")) {
+                    if (field.type != PluginFieldType::kINT32 || field.length != 1 || !field.data)
+                        throw std::invalid_argument("rooms must be one number of type int32");
+                    std::memcpy(&rooms, field.data, sizeof rooms);
+                    continue;
+                }
                 const bool is_sharpness = !std::strcmp(field.name, "sharpness");
                 if (!is_sharpness && std::strcmp(field.name, "epsilon") != 0)
                     throw std::invalid_argument(std::string("no field ") + field.name +
@@ -49,7 +58,7 @@ class UnitCreator final : public IPluginCreatorV3One {
                     throw std::invalid_argument(std::string(field.name) + " must be one number of type float32");
                 std::memcpy(is_sharpness ? &sharpness : &epsilon, field.data, sizeof(float));
             }
-            return new UnitPlugin(unit_, sharpness, epsilon, wanted_path());
+            return new UnitPlugin(unit_, sharpness, epsilon, rooms, wanted_path());
         } catch (const std::exception& error) {
             log_error(std::string(spec_of(unit_).op) + " " + (name ? name : "") + ": " + error.what());
             return nullptr;

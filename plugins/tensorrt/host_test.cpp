@@ -8,7 +8,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -283,7 +285,13 @@ void check_shapes(IPluginV3& plugin, const Kind& kind) {
         check(workspace(1, D) > 128 * 4 * D * sizeof(float) &&
                   workspace(8, D) - workspace(1, D) > 7 * 4 * D * sizeof(float),
               name + "'s workspace has rooms, and grows with the sequences");
-    check(build.getValidTactics(nullptr, 0) == 0 && build.getNbTactics() == 0, name + " has one tactic");
+    auto counted = described(kind, shapes_of(kind, 5, 1, 7, 8), DataType::kFLOAT, DataType::kHALF);
+    check(build.getWorkspaceSize(counted.data(), kind.inputs - 1, counted.data(), kind.outputs) == SIZE_MAX &&
+              said("outputs, not"),
+          name + "'s workspace can't be had after an error");
+    check(build.getValidTactics(nullptr, 0) == 0 && build.getNbTactics() == 0, name + " has no tactic without a GPU");
+    check(build.getValidTactics(nullptr, 1) != 0 && said("0 tactics, not 1"), name + " counts tactics");
+    check(build.getTimingCacheID() && std::strstr(build.getTimingCacheID(), "epsilon"), name + " has a timing cache");
 }
 
 void check_run(IPluginV3& plugin, const Kind& kind) {
@@ -305,6 +313,8 @@ void check_run(IPluginV3& plugin, const Kind& kind) {
     refused(shapes_of(kind, 3, 2, 0), "D from 1 to 65536");
     refused(shapes_of(kind, 3, 2, 65537), "D from 1 to 65536");
     refused(shapes_of(kind, int64_t(1) << 31, 2, 7), "T up to 2^30");
+    check(runtime.setTactic(6) != 0 && said("no tactic 6"), name + " knows its tactics");
+    check(runtime.setTactic(1) == 0 && runtime.setTactic(0) == 0, name + " takes a tactic");
     const Shapes shapes = shapes_of(kind, 3, 2, 7);
     check(changed(shapes) == gpu, name + " is prepared where there is a GPU");
     if (gpu) return;  // launches are compared with the reference elsewhere
@@ -326,28 +336,30 @@ void check_copies(IPluginCreatorV3One& creator, const std::string& name) {
                                     PluginField("epsilon", &small, PluginFieldType::kFLOAT32, 1)});
     const std::string described = build_of(*plugin).getMetadataString();
     // As TensorRT does: keep the bytes of the fields, destroy the plugin, create another from them.
-    std::vector<float> values;
+    std::vector<std::array<char, 4>> values;
+    std::vector<PluginFieldType> types;
     std::vector<std::string> names;
     const PluginFieldCollection* kept = runtime_of(*plugin).getFieldsToSerialize();
     for (int k = 0; k < kept->nbFields; ++k) {
         const PluginField& field = kept->fields[k];
-        check(field.type == PluginFieldType::kFLOAT32 && field.length == 1, name + " serializes numbers");
-        values.push_back(*static_cast<const float*>(field.data));
+        check((field.type == PluginFieldType::kFLOAT32 || field.type == PluginFieldType::kINT32) && field.length == 1,
+              name + " serializes numbers");
+        std::memcpy(values.emplace_back().data(), field.data, 4);
+        types.push_back(field.type);
         names.emplace_back(field.name);
     }
     std::unique_ptr<IPluginV3> copy(plugin->clone()), attached(runtime_of(*plugin).attachToContext(nullptr));
     check(copy && attached && copy.get() != plugin.get() && attached.get() != plugin.get(), name + " is copied");
     plugin.reset();
     std::vector<PluginField> fields;
-    for (std::size_t k = 0; k < values.size(); ++k)
-        fields.emplace_back(names[k].c_str(), &values[k], PluginFieldType::kFLOAT32, 1);
+    for (std::size_t k = 0; k < values.size(); ++k) fields.emplace_back(names[k].c_str(), &values[k], types[k], 1);
     auto restored = created(creator, fields, TensorRTPhase::kRUNTIME);
     check(restored != nullptr, name + " is restored");
     for (IPluginV3* each : {copy.get(), attached.get(), restored.get()}) {
         check(build_of(*each).getMetadataString() == described, name + "'s copies have its numbers");
         const PluginFieldCollection* again = runtime_of(*each).getFieldsToSerialize();
         for (std::size_t k = 0; k < values.size(); ++k)
-            check(*static_cast<const float*>(again->fields[k].data) == values[k], name + "'s copies serialize alike");
+            check(!std::memcmp(again->fields[k].data, values[k].data(), 4), name + "'s copies serialize alike");
         auto& core = as<IPluginV3OneCore>(*each, PluginCapabilityType::kCORE);
         check(core.getPluginName() == name && !std::strcmp(core.getPluginVersion(), "1") &&
                   !std::strcmp(core.getPluginNamespace(), ""),

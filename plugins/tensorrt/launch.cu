@@ -1,6 +1,7 @@
 // Compiles every kernel: three units, three choices of types, three paths.
 #include "launch.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "shared_memory.cuh"
@@ -47,13 +48,14 @@ struct Kernels {
         return cudaSuccess;
     }
 
-    static cudaError_t prepare(const Plan& plan, const Device& device) {
-        cudaError_t error = permit(plan.path, device.shared_bytes);
-        if (error != cudaSuccess || plan.path != Path::grid) return error;
-        int blocks = 0;  // per multiprocessor: all blocks of the grid must be resident at once
-        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, address(plan.path), kThreads, plan.shared_bytes);
-        if (error == cudaSuccess && blocks * device.multiprocessors < plan.blocks)
-            error = cudaErrorCooperativeLaunchTooLarge;
+    // How many blocks of a grid can be resident at once, as a cooperative launch requires.
+    static cudaError_t resident(const Needs& needs, const Device& device, int& blocks) {
+        blocks = 0;
+        const std::size_t bytes = needs.grid <= device.shared_bytes ? needs.grid : needs.grid_off_chip;
+        cudaError_t error = permit(Path::grid, device.shared_bytes);
+        if (error != cudaSuccess || bytes > device.shared_bytes) return error;
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, address(Path::grid), kThreads, bytes);
+        blocks *= device.multiprocessors;
         return error;
     }
 
@@ -125,30 +127,63 @@ void check(cudaError_t error, const char* what) {
     throw std::runtime_error(message);
 }
 
-}  // namespace
+constexpr const char* kUnreadable = "the GPU's properties can't be read";
+constexpr const char* kUnlaunchable = "the kernel can't be launched on this GPU";
 
-std::size_t workspace_bytes(Unit unit, int B, int D) { return needed_workspace(unit, B, D); }
+std::size_t weight_bytes(Types types) { return types == Types::f32 ? 4 : 2; }
 
-Plan prepared(Unit unit, Types types, int B, int D, Path wanted) {
+// What the current GPU can do for this layer.
+Device current(Unit unit, Types types, int D, int rooms) {
     int device = 0;
     check(cudaGetDevice(&device), "no GPU to run on");
     const auto attribute = [&](cudaDeviceAttr which) {
         int value = 0;
-        check(cudaDeviceGetAttribute(&value, which, device), "the GPU's properties can't be read");
+        check(cudaDeviceGetAttribute(&value, which, device), kUnreadable);
         return value;
     };
-    Device here{attribute(cudaDevAttrMultiProcessorCount),
-                std::size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
-                attribute(cudaDevAttrCooperativeLaunch) != 0, attribute(cudaDevAttrClusterLaunch) != 0};
-    constexpr const char* fault = "the kernel can't be launched on this GPU";
     const Needs needs = needs_of(unit, D);
-    if (here.clusters) {
-        int clusters = 0;
-        check(with_kernels(unit, types, [&](auto kernels) { return kernels.clusters(needs, here, clusters); }), fault);
-        here.clusters = clusters > 0;
-    }
-    const Plan found = plan(unit, types == Types::f32 ? 4 : 2, B, D, needs, here, wanted);
-    check(with_kernels(unit, types, [&](auto kernels) { return kernels.prepare(found, here); }), fault);
+    Device here{attribute(cudaDevAttrMultiProcessorCount),
+                std::size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)), 0, 0, rooms};
+    if (attribute(cudaDevAttrCooperativeLaunch) != 0)
+        check(with_kernels(unit, types, [&](auto kernels) { return kernels.resident(needs, here, here.grid_blocks); }),
+              kUnlaunchable);
+    if (attribute(cudaDevAttrClusterLaunch) != 0)
+        check(with_kernels(unit, types, [&](auto kernels) { return kernels.clusters(needs, here, here.clusters); }),
+              kUnlaunchable);
+    return here;
+}
+
+}  // namespace
+
+int rooms_needed(Unit unit, int D, Path wanted) {
+    int device = 0, shared_bytes = 0, multiprocessors = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return kMostRooms;
+    check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), kUnreadable);
+    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), kUnreadable);
+    const bool fits = needs_of(unit, D).grid <= std::size_t(shared_bytes) && wanted != Path::grid_off_chip;
+    return fits ? 0 : std::min(multiprocessors, kMostRooms);
+}
+
+std::size_t workspace_bytes(Unit unit, int B, int D, int rooms) { return needed_workspace(unit, B, D, rooms); }
+
+std::vector<Path> runnable(Unit unit, Types types, int B, int D, int rooms) {
+    int device = 0;
+    std::vector<Path> paths;
+    if (cudaGetDevice(&device) != cudaSuccess) return paths;
+    const Device here = current(unit, types, D, rooms);
+    for (const Path path : {Path::block, Path::cluster, Path::grid, Path::grid_together}) try {
+            plan(unit, weight_bytes(types), B, D, needs_of(unit, D), here, path);
+            paths.push_back(path);
+        } catch (const std::invalid_argument&) {  // can't run here
+        }
+    return paths;
+}
+
+Plan prepared(Unit unit, Types types, int B, int D, Path wanted, int rooms) {
+    const Device here = current(unit, types, D, rooms);
+    const Plan found = plan(unit, weight_bytes(types), B, D, needs_of(unit, D), here, wanted);
+    check(with_kernels(unit, types, [&](auto kernels) { return kernels.permit(found.path, here.shared_bytes); }),
+          kUnlaunchable);
     return found;
 }
 

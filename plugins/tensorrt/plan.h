@@ -15,7 +15,8 @@
 namespace vcdeploy {
 
 enum class Types { f32, half_weights, half };
-enum class Path { automatic, block, cluster, grid, grid_off_chip };  // off chip: its vectors are in the workspace
+// Off chip: the vectors are in the workspace. Together: no block continues alone.
+enum class Path { automatic, block, cluster, grid, grid_off_chip, grid_together };
 
 constexpr int kThreads = 512;    // per block
 constexpr int kMostRooms = 128;  // most blocks of a grid with its vectors in the workspace
@@ -23,8 +24,9 @@ constexpr int kMostRooms = 128;  // most blocks of a grid with its vectors in th
 struct Device {
     int multiprocessors;
     std::size_t shared_bytes;  // that a block can request
-    bool cooperative;          // cooperative launches, needed for grid barriers
-    bool clusters;             // supports clusters of Needs::cluster_blocks, and the kernels were compiled for them
+    int grid_blocks;           // most blocks of a cooperative launch, which grid barriers need; 0: none
+    int clusters;              // of Needs::cluster_blocks that run at once; 0 also if not compiled for them
+    int rooms;                 // blocks whose vectors the workspace has room for
 };
 
 // Bytes of shared memory a block needs on each path, computed in shared_memory.cuh.
@@ -45,6 +47,9 @@ constexpr double kBytesAMicrosecond = 100e3;  // from the L2 cache to one multip
 constexpr double kClusterBarrier = 0.3;       // microseconds, assumed
 constexpr double kGridBarrier = 1.5;
 
+constexpr const char* kNoRoom =
+    "the path grid needs a workspace for its vectors on this GPU, and the engine has none: build it on this GPU";
+
 // The path with the shortest estimated step at m = 0.5. Throws std::invalid_argument if `wanted` can't run here.
 inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs& needs, const Device& device,
                  Path wanted) {
@@ -55,26 +60,25 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
     const double reading = bytes(D / 2.0) / kBytesAMicrosecond;  // microseconds, by one multiprocessor
 
     const bool on_chip = needs.grid <= device.shared_bytes && wanted != Path::grid_off_chip;
-    const int most = on_chip ? device.multiprocessors : std::min(device.multiprocessors, kMostRooms);
+    const int resident = std::min(device.multiprocessors, device.grid_blocks);
+    const int most = std::max(on_chip ? resident : std::min(resident, device.rooms), 1);
     const int teams = std::min(B, most);
     const int members = std::min(most / teams, D);  // the whole GPU, but no more blocks than rows
     const Plan block{Path::block, B, 1, 0, true, needs.block};
     const Plan cluster{Path::cluster, B * cluster_blocks, cluster_blocks, 0, true, needs.cluster};
     Plan grid{Path::grid, teams * members, members, 0, on_chip, on_chip ? needs.grid : needs.grid_off_chip};
     // The a at which one multiprocessor is estimated to read the weights in the time of the barriers it saves.
-    if (B == 1)
+    if (B == 1 && wanted != Path::grid_together)
         grid.alone = int(std::min(double(D), std::sqrt(barriers * kGridBarrier * kBytesAMicrosecond / bytes(1))));
 
     const bool block_runs = needs.block <= device.shared_bytes;
-    const bool cluster_runs = device.clusters && needs.cluster <= device.shared_bytes;
-    const bool grid_runs = device.cooperative;
+    const bool cluster_runs = device.clusters > 0 && needs.cluster <= device.shared_bytes;
+    const bool has_room = on_chip || device.rooms > 0, grid_runs = resident > 0 && has_room;
     const double never = HUGE_VAL;
     const double of_block = block_runs ? reading * up(B, device.multiprocessors) : never;
     const double of_cluster =
-        !cluster_runs
-            ? never
-            : reading / cluster_blocks * up(B * cluster_blocks, device.multiprocessors) + barriers * kClusterBarrier;
-    const double of_grid = grid_runs ? reading / members * up(B, teams) + barriers * kGridBarrier : never;
+        !cluster_runs ? never : (reading / cluster_blocks + barriers * kClusterBarrier) * up(B, device.clusters);
+    const double of_grid = grid_runs ? (reading / members + barriers * kGridBarrier) * up(B, teams) : never;
 
     const auto unless = [](bool runs, const char* what) {
         if (!runs) throw std::invalid_argument(what);
@@ -89,11 +93,14 @@ inline Plan plan(Unit unit, std::size_t weight_bytes, int B, int D, const Needs&
             return cluster;
         case Path::grid:
         case Path::grid_off_chip:
-            unless(grid_runs, "the path grid needs cooperative launches, which this GPU has not");
+        case Path::grid_together:
+            unless(resident > 0, "the path grid needs cooperative launches, which can't run on this GPU");
+            unless(has_room, kNoRoom);
             return grid;
         case Path::automatic: break;
     }
     const double best = std::min({of_block, of_cluster, of_grid});
+    unless(best < never || has_room, kNoRoom);
     unless(best < never,
            "no path runs on this GPU: D is too large for its shared memory, and it has no cooperative launches");
     return best == of_block ? block : best == of_cluster ? cluster : grid;

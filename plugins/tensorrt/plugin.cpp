@@ -2,6 +2,8 @@
 #include "plugin.h"
 
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -50,16 +52,20 @@ std::string text(const Dims& dims) {
 
 }  // namespace
 
-UnitPlugin::UnitPlugin(Unit unit, float sharpness, float epsilon, Path wanted)
-    : unit_(unit), sharpness_(sharpness), epsilon_(epsilon), wanted_(wanted) {
+UnitPlugin::UnitPlugin(Unit unit, float sharpness, float epsilon, int32_t rooms, Path wanted)
+    : unit_(unit), sharpness_(sharpness), epsilon_(epsilon), rooms_(rooms), wanted_(wanted) {
     if (!(sharpness > 0) || !std::isfinite(sharpness))
         throw std::invalid_argument("sharpness must be above 0, not " + std::to_string(sharpness));
     if (!(epsilon > 0 && epsilon < 0.5f))
         throw std::invalid_argument("epsilon must be between 0 and 0.5, not " + std::to_string(epsilon));
+    if (rooms < 0 || rooms > kMostRooms)
+        throw std::invalid_argument("rooms must be between 0 and " + std::to_string(kMostRooms) + ", not " +
+                                    std::to_string(rooms));
     description_ = std::string(spec_of(unit).op) + " sharpness " + std::to_string(sharpness) + " epsilon " +
                    std::to_string(epsilon);
     fields_ = {PluginField("sharpness", &sharpness_, PluginFieldType::kFLOAT32, 1),
-               PluginField("epsilon", &epsilon_, PluginFieldType::kFLOAT32, 1)};
+               PluginField("epsilon", &epsilon_, PluginFieldType::kFLOAT32, 1),
+               PluginField("rooms", &rooms_, PluginFieldType::kINT32, 1)};
     collection_ = {int32_t(fields_.size()), fields_.data()};
 }
 
@@ -75,7 +81,9 @@ IPluginCapability* UnitPlugin::getCapabilityInterface(PluginCapabilityType type)
 IPluginV3* UnitPlugin::clone() noexcept {
     IPluginV3* copy = nullptr;
     guarded(unit_, [&] {
-        copy = new UnitPlugin(unit_, sharpness_, epsilon_, wanted_);
+        auto made = std::make_unique<UnitPlugin>(unit_, sharpness_, epsilon_, rooms_, wanted_);
+        made->tactic_ = tactic_, made->tactics_ = tactics_;
+        copy = made.release();
         return 0;
     });
     return copy;
@@ -129,7 +137,11 @@ int32_t UnitPlugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t i
                                     int32_t outputs) noexcept {
     return guarded(unit_, [&] {
         expect_counts(inputs, outputs);
-        sizes_of(types_of([&](int k) { return in[k].desc.type; }), [&](int k) { return largest(in, k); });
+        const Types types = types_of([&](int k) { return in[k].desc.type; });
+        const Sizes most = sizes_of(types, [&](int k) { return largest(in, k); });
+        rooms_ = rooms_needed(unit_, most.D, wanted_);
+        tactics_.clear();
+        if (wanted_ == Path::automatic) tactics_ = runnable(unit_, types, most.B > 0 ? most.B : 1, most.D, rooms_);
         return 0;
     });
 }
@@ -207,22 +219,44 @@ bool UnitPlugin::supportsFormatCombination(int32_t position, const DynamicPlugin
 
 size_t UnitPlugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t inputs, const DynamicPluginTensorDesc*,
                                     int32_t outputs) const noexcept {
-    size_t bytes = 0;
+    // There is no error code, but no GPU has a workspace of this size: the build fails.
+    size_t bytes = std::numeric_limits<size_t>::max();
     guarded(unit_, [&] {
         expect_counts(inputs, outputs);
         const Sizes most =
             sizes_of(types_of([&](int k) { return in[k].desc.type; }), [&](int k) { return largest(in, k); });
-        bytes = workspace_bytes(unit_, most.B, most.D);
+        bytes = workspace_bytes(unit_, most.B, most.D, rooms_);
         return 0;
     });
     return bytes;
+}
+
+int32_t UnitPlugin::getValidTactics(int32_t* tactics, int32_t count) noexcept {
+    return guarded(unit_, [&] {
+        if (count != getNbTactics())
+            throw std::invalid_argument("has " + std::to_string(getNbTactics()) + " tactics, not " +
+                                        std::to_string(count));
+        for (int32_t k = 0; k < count; ++k) tactics[k] = int32_t(tactics_[k]);
+        return 0;
+    });
+}
+
+int32_t UnitPlugin::setTactic(int32_t tactic) noexcept {
+    return guarded(unit_, [&] {
+        if (tactic < int32_t(Path::automatic) || tactic > int32_t(Path::grid_together))
+            throw std::invalid_argument("no tactic " + std::to_string(tactic));
+        tactic_ = Path(tactic);
+        prepared_.reset();
+        return 0;
+    });
 }
 
 const UnitPlugin::Prepared& UnitPlugin::prepare(Types types, const Sizes& sizes) {
     if (!prepared_ || prepared_->types != types || prepared_->B != sizes.B || prepared_->D != sizes.D) {
         prepared_.reset();
         // Without sequences nothing is launched, so any plan works.
-        const Plan found = prepared(unit_, types, sizes.B > 0 ? sizes.B : 1, sizes.D, wanted_);
+        const Path path = wanted_ == Path::automatic ? tactic_ : wanted_;
+        const Plan found = prepared(unit_, types, sizes.B > 0 ? sizes.B : 1, sizes.D, path, rooms_);
         prepared_ = Prepared{types, sizes.B, sizes.D, found};
     }
     return *prepared_;

@@ -16,8 +16,9 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
                          public nvinfer1::IPluginV3OneBuild,
                          public nvinfer1::IPluginV3OneRuntime {
   public:
-    // Throws std::invalid_argument unless sharpness is above 0 and finite, and epsilon between 0 and 0.5.
-    UnitPlugin(Unit unit, float sharpness, float epsilon, Path wanted);
+    // rooms: blocks whose vectors the engine's workspace has room for. Throws std::invalid_argument unless sharpness is
+    // above 0 and finite, epsilon between 0 and 0.5, and rooms valid.
+    UnitPlugin(Unit unit, float sharpness, float epsilon, int32_t rooms, Path wanted);
 
     // Not copyable: the fields point to members of this object.
     UnitPlugin(const UnitPlugin&) = delete;
@@ -42,8 +43,13 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
     int32_t getNbOutputs() const noexcept override { return outputs(); }
     size_t getWorkspaceSize(const nvinfer1::DynamicPluginTensorDesc* in, int32_t inputs,
                             const nvinfer1::DynamicPluginTensorDesc* out, int32_t outputs) const noexcept override;
+    // The tactics are the paths (plan.h) that the GPU can run; the builder times them. Forced by wanted_: none.
+    int32_t getValidTactics(int32_t* tactics, int32_t count) noexcept override;
+    int32_t getNbTactics() noexcept override { return int32_t(tactics_.size()); }
+    const char* getTimingCacheID() noexcept override { return description_.c_str(); }
     const char* getMetadataString() noexcept override { return description_.c_str(); }
 
+    int32_t setTactic(int32_t tactic) noexcept override;
     int32_t onShapeChange(const nvinfer1::PluginTensorDesc* in, int32_t inputs, const nvinfer1::PluginTensorDesc* out,
                           int32_t outputs) noexcept override;
     int32_t enqueue(const nvinfer1::PluginTensorDesc* in, const nvinfer1::PluginTensorDesc* out,
@@ -71,9 +77,11 @@ class UnitPlugin final : public nvinfer1::IPluginV3,
 
     Unit unit_;
     float sharpness_, epsilon_;
-    Path wanted_;
+    int32_t rooms_;
+    Path wanted_, tactic_ = Path::automatic;
+    std::vector<Path> tactics_;
     std::string description_;
-    std::array<nvinfer1::PluginField, 2> fields_;
+    std::array<nvinfer1::PluginField, 3> fields_;
     nvinfer1::PluginFieldCollection collection_;
     std::optional<Prepared> prepared_;
 };

@@ -27,11 +27,10 @@ inline Needs needs_of(Unit unit, int D) {
     return with_unit(unit, [D](auto kind) { return needs_of<decltype(kind)>(D); });
 }
 
-// Bytes of workspace that any plan for B sequences needs, on any GPU: an engine is built before it is known which plans
-// it will run.
-inline std::size_t needed_workspace(Unit unit, int B, int D) {
-    return with_unit(
-        unit, [=](auto kind) { return grid_workspace_numbers<decltype(kind)>(D, B, kMostRooms) * sizeof(float); });
+// Bytes of workspace that any plan for B sequences needs, with the vectors of `rooms` blocks.
+inline std::size_t needed_workspace(Unit unit, int B, int D, int rooms) {
+    return with_unit(unit,
+                     [=](auto kind) { return grid_workspace_numbers<decltype(kind)>(D, B, rooms) * sizeof(float); });
 }
 
 }  // namespace vcdeploy

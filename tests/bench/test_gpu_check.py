@@ -80,7 +80,7 @@ def test_a_complete_check(here: list[list[str]], tmp_path: Path, monkeypatch: py
     sanitized = [command for command in here if "--tool" in command]
     assert sanitized[0][:5] == ["/opt/compute-sanitizer", "--tool", "memcheck", "--kernel-name", "kns=vcdeploy"]
     assert result.exit_code == 1 and not report["passed"] and report["finished"]
-    assert "2 of 46 steps failed: please attach" in result.stderr
+    assert "2 of 55 steps failed: please attach" in result.stderr
     text = (tmp_path / "report.md").read_text()
     assert "Stand-in GPU, compute capability 8.9" in text and "did not finish" not in text
     assert "| bench m = 0.4 | passed | speedup vs torch gru: tensorrt f32 3.1 |" in text

@@ -156,30 +156,33 @@ class Gpu:
 
     multiprocessors: int
     shared_bytes: int
-    clusters: bool = False
+    clusters: int = 0  # that run at once
     cooperative: bool = True
     compiled_for: int = 90  # architecture of the kernels' PTX; 0: none this GPU can run
     most_of_a_cluster: int = 8  # maximum number of blocks in a cluster
+    resident: int = 1  # blocks of a grid per multiprocessor
 
     def take(self) -> None:
         """Make this the current GPU, with no kernel's shared memory limit raised yet."""
         library().vcdeploy_gpu(
-            (ctypes.c_int * 6)(
+            (ctypes.c_int * 7)(
                 self.multiprocessors,
                 self.shared_bytes,
                 self.cooperative,
                 self.clusters,
                 self.compiled_for,
                 self.most_of_a_cluster,
+                self.resident,
             )
         )
 
 
-WANTED = ("automatic", *PATHS, "grid-off-chip")
+WANTED = ("automatic", *PATHS, "grid-off-chip", "grid-together")
 
 
-def plan(gates: int, weight_bytes: int, B: int, D: int, gpu: Gpu, wanted: str = "automatic") -> Plan:
-    device = (ctypes.c_int * 4)(gpu.multiprocessors, gpu.shared_bytes, gpu.cooperative, gpu.clusters)
+def plan(gates: int, weight_bytes: int, B: int, D: int, gpu: Gpu, wanted: str = "automatic", rooms: int = 128) -> Plan:
+    grid_blocks = gpu.multiprocessors * gpu.resident if gpu.cooperative else 0
+    device = (ctypes.c_int * 5)(gpu.multiprocessors, gpu.shared_bytes, grid_blocks, gpu.clusters, rooms)
     found, message = (ctypes.c_longlong * 7)(), ctypes.create_string_buffer(300)
     if library().vcdeploy_plan(gates, weight_bytes, B, D, device, WANTED.index(wanted), found, message, len(message)):
         raise ValueError(message.value.decode())
@@ -227,18 +230,27 @@ def launch(
 
 
 def enqueue(
-    case: Case, inputs: list[NDArray[Any]], types: str, epsilon: float, most: tuple[int, int], seed: int = 1
-) -> list[NDArray[Any]]:
+    case: Case,
+    inputs: list[NDArray[Any]],
+    types: str,
+    epsilon: float,
+    most: tuple[int, int],
+    seed: int = 1,
+    tactic: int = -1,
+) -> tuple[list[NDArray[Any]], int, str]:
     """The op's outputs from the plugin, from its creator to enqueue, on the current GPU.
 
-    most: maximum T and B of the profile. Needs TensorRT's headers.
+    Also the number of its tactics, and what its widest barriers joined (of SCOPES): the kernel that ran.
+
+    most: maximum T and B of the profile. tactic: the index of the one to use, or -1. Needs TensorRT's headers.
     """
     need_tensorrt()
     _, some, outputs = _call(inputs, types)
     tensors = [each for each in some if each is not None]
     shapes = [size for each in tensors for size in (*each.shape, 0, 0, 0, 0)[:5]]
     message = ctypes.create_string_buffer(300)
-    if library().vcdeploy_enqueue(
+    widest = ctypes.c_int(0)
+    tactics = library().vcdeploy_enqueue(
         list(GATES).index(case.unit),
         (ctypes.c_float * 2)(case.sharpness, epsilon),
         (ctypes.c_int * 2)(*most),
@@ -249,8 +261,11 @@ def enqueue(
         (ctypes.c_longlong * len(shapes))(*shapes),
         (ctypes.c_int * len(tensors))(*(each.dtype == np.float16 for each in tensors)),
         ctypes.c_ulonglong(seed),
+        tactic,
+        ctypes.byref(widest),
         message,
         len(message),
-    ):
+    )
+    if tactics < 0:
         raise ValueError(message.value.decode())
-    return outputs
+    return outputs, tactics, SCOPES[widest.value]

@@ -12,7 +12,7 @@ from cases import EPSILON, GATES, Case
 from numpy.typing import NDArray
 from plugins.emulated import WANTED, Gpu, Launch, emulate, enqueue, launch
 
-GPU = Gpu(9, 227 << 10, clusters=True)
+GPU = Gpu(9, 227 << 10, clusters=1)
 WITHOUT_CLUSTERS = Gpu(5, 99 << 10)
 
 
@@ -35,8 +35,9 @@ def test_every_path_is_launched_right(unit: str, types: str) -> None:
             GPU.take()
             got, plan = launch(case, arrays(case), types, EPSILON, path, seed=B)
             assert same_bits(got, wanted), (path, B)
-            assert path in ("automatic", plan.path) or (path, plan.on_chip) == ("grid-off-chip", False)
-            assert plan.path != "grid" or (plan.alone > 0) == (B == 1)
+            assert path == "automatic" or path.startswith(plan.path)
+            assert plan.on_chip == (path != "grid-off-chip")
+            assert plan.path != "grid" or (plan.alone > 0) == (B == 1 and path != "grid-together")
 
 
 def test_more_sequences_than_multiprocessors() -> None:
@@ -78,15 +79,15 @@ MIDDLING = Case("vcgru", 1, 1, 384, "zero", 1.0)  # runs on a cluster if availab
 
 
 def test_clusters_are_taken_where_the_gpu_and_the_kernels_have_them() -> None:
-    Gpu(132, 227 << 10, clusters=True).take()
+    Gpu(132, 227 << 10, clusters=16).take()
     assert launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON)[1].path == "cluster"
 
 
 @pytest.mark.parametrize(
     "gpu",
     [
-        Gpu(132, 227 << 10, clusters=True, compiled_for=80),  # JIT-compiled from PTX for an older GPU
-        Gpu(132, 227 << 10, clusters=True, most_of_a_cluster=4),  # a GPU partition
+        Gpu(132, 227 << 10, clusters=16, compiled_for=80),  # JIT-compiled from PTX for an older GPU
+        Gpu(132, 227 << 10, clusters=16, most_of_a_cluster=4),  # a GPU partition
         Gpu(132, 227 << 10),
     ],
 )
@@ -106,7 +107,7 @@ def test_a_plugin_for_other_gpus_says_so() -> None:
         launch(MIDDLING, arrays(MIDDLING), "f32", EPSILON)
 
 
-@pytest.mark.parametrize("path", ["auto", "block", "cluster", "grid", "grid-off-chip"])
+@pytest.mark.parametrize("path", ["auto", "block", "cluster", "grid", "grid-off-chip", "grid-together"])
 @pytest.mark.parametrize("types", ["f32", "half-weights", "half"])
 @pytest.mark.parametrize("unit", GATES)
 def test_the_plugin_computes_from_its_creator_to_enqueue(
@@ -118,7 +119,37 @@ def test_the_plugin_computes_from_its_creator_to_enqueue(
     for T, B in ((3, 2), (1, 1)):
         case = Case(unit, T, B, 24, "ragged", 0.5)
         wanted, _ = emulate(case, arrays(case), Launch("block", types, threads=512), EPSILON)
-        assert same_bits(enqueue(case, arrays(case), types, EPSILON, (3, 2)), wanted)
+        got, tactics, kernel = enqueue(case, arrays(case), types, EPSILON, (3, 2))
+        assert same_bits(got, wanted) and tactics == (4 if path == "auto" else 0)
+        assert path == "auto" or path.startswith(kernel) or T == 1  # alone, or without steps between which to wait
+
+
+@pytest.mark.parametrize(
+    ("gpu", "paths"),
+    [
+        (GPU, ["block", "cluster", "grid", "grid"]),
+        (WITHOUT_CLUSTERS, ["block", "grid", "grid"]),
+        (Gpu(5, 99 << 10, cooperative=False), ["block"]),
+    ],
+)
+def test_every_tactic_runs_its_kernel(gpu: Gpu, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tactics are the paths that the GPU can run."""
+    monkeypatch.delenv("VCDEPLOY_TENSORRT_PATH", raising=False)
+    gpu.take()
+    case = Case("vcgru", 3, 2, 24, "ragged", 0.5)
+    wanted, _ = emulate(case, arrays(case), Launch("block", threads=512), EPSILON)
+    for tactic in range(-1, len(paths)):
+        got, tactics, kernel = enqueue(case, arrays(case), "f32", EPSILON, (3, 2), tactic=tactic)
+        assert same_bits(got, wanted) and tactics == len(paths)
+        assert tactic < 0 or kernel == paths[tactic]
+
+
+def test_without_resident_blocks_the_grid_is_not_launched() -> None:
+    Gpu(132, 227 << 10, resident=0).take()
+    large = Case("vcgru", 1, 1, 512, "zero", 1.0)
+    assert launch(large, arrays(large), "f32", EPSILON)[1].path == "block"
+    with pytest.raises(ValueError, match="the path grid needs cooperative launches, which can't run on this GPU"):
+        launch(large, arrays(large), "f32", EPSILON, "grid")
 
 
 def test_the_plugin_says_what_the_gpu_lacks(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
