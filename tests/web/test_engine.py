@@ -50,6 +50,30 @@ def test_tokens_are_those_of_the_native_engine(unit: str, precision: str, tmp_pa
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "native", "value"),
+    [
+        ("temperature", "temperature", 0.3),
+        ("topP", "top_p", 0.5),
+        ("topK", "top_k", 2),
+        ("minP", "min_p", 0.97),
+        ("penalty", "repetition_penalty", 2.0),
+    ],
+)
+def test_every_sampling_option_is_the_native_one(name: str, native: str, value: float, tmp_path: Path) -> None:
+    file = written(tmp_path, "vcgru", "f32")
+    session = vcdeploy.load(file, "native", isa="portable").session()
+    ids = {}
+    options: dict[str, Any]
+    for options in ({}, {native: value}):
+        session.reset()
+        session.feed([2, 3])
+        neutral: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
+        ids[len(options)] = [each.id for each in session.generate(60, seed=5, **neutral | options)[0]]
+    made = generated(file, [2, 3], [5], 60, {"temperature": 1.0, "topP": 1.0, name: value})["tokens"]
+    assert [each["id"] for each in made] == ids[1] != ids[0]
+
+
 def test_a_pretrained_model_continues_as_natively() -> None:
     model = vcdeploy.load("english", "native", isa="portable")
     prime = model.vocab.encode("The prime min").tolist()
