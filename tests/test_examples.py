@@ -38,6 +38,16 @@ def test_custom_network(tmp_path: Path) -> None:
     assert (tmp_path / "network.onnx").stat().st_size
 
 
+def test_silence(tmp_path: Path) -> None:
+    output = run(sys.executable, EXAMPLES / "silence/classify.py", "--steps", "250", cwd=tmp_path)
+    numbers = re.search(r"accuracy (\S+); mean m (\S+) on sound, (\S+) on silence", output)
+    assert numbers is not None
+    accuracy, on_sound, on_silence = map(float, numbers.groups())
+    assert accuracy > 0.8
+    assert on_sound > on_silence + 0.1
+    assert output.count("largest difference in") == 2
+
+
 def test_onnxruntime_python(tmp_path: Path) -> None:
     prime, ids = greedy(40)
     program = EXAMPLES / "onnxruntime_python/generate.py"

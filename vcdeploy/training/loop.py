@@ -29,9 +29,9 @@ from vcdeploy.training.distributed import Processes
 from vcdeploy.training.evaluate import evaluate
 from vcdeploy.training.metrics import Tally, active_squares
 from vcdeploy.training.objective import Objective, entropy
+from vcdeploy.training.pieces import parameter_groups
 from vcdeploy.training.streams import Streams
 from vcdeploy.units import LanguageModel
-from vcdeploy.units.variable import VariableUnit
 
 Row = dict[str, Any]
 BUDGET_TOLERANCE = 0.02  # relative, on the mean of a²/D²
@@ -422,12 +422,7 @@ class Trainer:
 
 def _groups(model: LanguageModel, scheduler_rate: float) -> list[dict[str, Any]]:
     """Parameter groups for Adam, schedulers in their own group. `multiple` scales the learning rate."""
-    if not isinstance(model.unit, VariableUnit):
-        return [{"params": list(model.parameters()), "multiple": 1.0}]
-    schedulers = model.unit.scheduler_parameters()
-    apart = {id(each) for each in schedulers}
-    others = [each for each in model.parameters() if id(each) not in apart]
-    return [{"params": others, "multiple": 1.0}, {"params": schedulers, "multiple": scheduler_rate}]
+    return [{"params": each["params"], "multiple": each["lr"]} for each in parameter_groups(model, 1.0, scheduler_rate)]
 
 
 def fingerprint(corpus: Corpus) -> str:
