@@ -225,6 +225,8 @@ CHECKS = (
     Check("matplotlib", _version("matplotlib"), "matplotlib"),
     Check("music21", _version("music21"), "music21"),
     Check("Verovio", _verovio, "verovio"),
+    Check("Starlette", _version("starlette"), "starlette"),
+    Check("uvicorn", _version("uvicorn"), "uvicorn"),
     Check("ONNX Runtime", _onnxruntime, "onnxruntime"),
     Check("ONNX Runtime op", _custom_op, "onnxruntime", advice="" if library() else _rebuild()),
     Check("TensorRT", _tensorrt, "tensorrt"),

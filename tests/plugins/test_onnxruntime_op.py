@@ -304,10 +304,11 @@ def test_the_kernel_comes_before_the_function_body(unit: str, constant: bool, op
     inputs = case.inputs(torch.float32)
     model = attach_functions(op_model(unit, inputs, constant=constant))
     (body,) = model.functions
+    y = body.output[0]
     for node in body.node:
-        node.output[:] = ["unused" if name == "Y" else name for name in node.output]
+        node.output[:] = ["unused" if name == y else name for name in node.output]
     wrong = numpy_helper.from_array(np.zeros((2, 2, 12), np.float32))
-    body.node.append(helper.make_node("Constant", [], ["Y"], value=wrong))
+    body.node.append(helper.make_node("Constant", [], [y], value=wrong))
     stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     taken = {each.name for each in stock.get_inputs()}
     feed = {name: each.numpy() for name, each in zip(UNITS[unit].inputs, inputs, strict=True) if name in taken}
