@@ -78,6 +78,14 @@ def write(scale: str, folder: Path) -> list[Path]:
     return [folder / scale / name for name in written]
 
 
+def _command(experiments: Iterable[str], scale: str, seeds: int) -> str:
+    """The command that trains the rows of experiments."""
+    words = ["vcdeploy bench paper run", *experiments]
+    words += ["--scale", scale] if scale != "machine" else []
+    words += ["--seeds", str(seeds)] if seeds > 1 else []
+    return " ".join(words)
+
+
 def _how(experiment: Experiment, scale: str, made: Results) -> str:
     """The command and the settings, from the actual runs."""
     seeds = max(each["seed"] for each in made) + 1
@@ -88,8 +96,7 @@ def _how(experiment: Experiment, scale: str, made: Results) -> str:
         rate = (
             f"peak learning rates of {rates[0]:.2g} to {rates[-1]:.2g}, set by the row or lower for a state above 256"
         )
-    command = f"vcdeploy bench paper run {experiment.name}" + (f" --scale {scale}" if scale != "machine" else "")
-    command += f" --seeds {seeds}" if seeds > 1 else ""
+    command = _command([experiment.name], scale, seeds)
     size = experiment.scales[scale]
     read = f"{size.characters:,} characters" if size.characters else f"all {corpus['train']:,} symbols"
     often = "once" if config["epochs"] == 1 else f"{config['epochs']:g} times"
@@ -291,7 +298,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
         + f" Left out because they can't run here: {', '.join(left_out)}." * bool(left_out)
     )
     yield (
-        f"    vcdeploy bench paper run {' '.join(experiments)}{f' --seeds {seeds[-1] + 1}' * bool(seeds[-1])}\n"
+        f"    {_command(experiments, document['scale'], seeds[-1] + 1)}\n"
         f"    {document['command']}"
     )
     yield table(head, lines)
