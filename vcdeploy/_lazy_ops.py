@@ -7,16 +7,16 @@ is loaded. If PyTorch is imported already, they are registered at once, else as 
 from __future__ import annotations
 
 import sys
-import warnings
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:  # importlib.abc takes 15 ms
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
 
 
-class _Watch(MetaPathFinder):
+class _Watch:
     """Finds torch where the other finders do, with a loader that also registers the ops."""
 
     def __init__(self) -> None:
@@ -25,17 +25,19 @@ class _Watch(MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "torch" or self.asking:
             return None
+        from importlib.util import find_spec
+
         self.asking = True
         try:
             spec = find_spec(name)
         finally:
             self.asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _ThenRegister(spec.loader, self)
+            spec.loader = cast("Loader", _ThenRegister(spec.loader, self))
         return spec
 
 
-class _ThenRegister(Loader):
+class _ThenRegister:
     def __init__(self, loader: Loader, watch: _Watch) -> None:
         self.loader, self.watch = loader, watch
 
@@ -51,6 +53,8 @@ class _ThenRegister(Loader):
         try:
             import_module("vcdeploy.kernels")
         except Exception as error:  # whatever is wrong, it is not PyTorch
+            import warnings
+
             warnings.warn(f"the ops torch.ops.vcdeploy.* are missing: {error}", RuntimeWarning, stacklevel=2)
 
 

@@ -297,10 +297,7 @@ def _timed(text: str, document: dict[str, Any]) -> Iterator[str]:
         f"VCGRUs, GRUs and RNNs of {' and '.join(f'[{name}]({name}.md)' for name in experiments)}."
         + f" Left out because they can't run here: {', '.join(left_out)}." * bool(left_out)
     )
-    yield (
-        f"    {_command(experiments, document['scale'], seeds[-1] + 1)}\n"
-        f"    {document['command']}"
-    )
+    yield (f"    {_command(experiments, document['scale'], seeds[-1] + 1)}\n    {document['command']}")
     yield table(head, lines)
     yield (
         f"Medians of {settings['rounds']} interleaved rounds, one process per engine, {settings['threads']} "
