@@ -4,7 +4,7 @@ python tests/compatibility.py [--python PYTHON …] [--node FOLDER] > docs/resul
 
 --python: the interpreters of other environments, such as one with another ONNX Runtime. They need numpy and what is to
 be tried, but not vcdeploy. --node: a folder with the node_modules of onnxruntime-node and onnxruntime-web. What is
-installed nowhere is not listed. Each try is a process of its own, so that a crash is a result, too.
+installed nowhere is not listed. Each try is a process of its own, so that a crash is also a result.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 python tests/conveniences.py > docs/results/drop-in.md      writes the table; tests/units/test_drop_in.py checks it
 
 Each convenience is one function, called with a class of PyTorch and with ours. With a mask of ones and equal weights
-VCRNN is nn.RNN and VCLSTM is nn.LSTM, so the values must be equal, too. VCGRU is nn.GRU except that the reset gate
+VCRNN is nn.RNN and VCLSTM is nn.LSTM, so the values must also be equal. VCGRU is nn.GRU except that the reset gate
 multiplies the state before U_h does: with U_h = 0 the values must be equal.
 """
 

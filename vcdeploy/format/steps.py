@@ -237,7 +237,7 @@ def function(op: str, opset: int, rounded: bool = False, kind: int = FLOAT32) ->
     """The function body of one op type, for the given opset, as the bytes of a FunctionProto.
 
     rounded: for nodes with the attribute LEVELS. kind: the type of u in onnx.TensorProto.DataType. EARLY is the body
-    that version 0.2 wrote: its nodes have no names, and its values names that graphs have, too.
+    that version 0.2 wrote: its nodes have no names, and its values have names that also occur in graphs.
     """
     unit, prefix = OPS[op], "" if kind == EARLY else f"{op}_"
     attributes = ["sharpness", "epsilon", *([LEVELS] if rounded else [])]

@@ -41,7 +41,7 @@ SAMPLING: dict[str, Schema] = {
     "top_k": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0,
               "description": "Sample from the k most likely symbols; 0 for all. An extension."},
     "min_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0,
-              "description": "Sample from the symbols at least so many times as likely as the most likely one. "
+              "description": "Sample only from symbols at least this fraction as likely as the most likely one. "
               "An extension."},
     "repetition_penalty": {"type": "number", "minimum": 0.1, "maximum": 10, "default": 1,
                            "description": "Make the last 64 symbols less likely; 1 for no penalty. An extension."},
